@@ -1,0 +1,1 @@
+"""branchwise: search strategies that own a KV-sharing engine under one hard budget."""

@@ -1,0 +1,97 @@
+"""One step of the engine as data: what the scheduler decided, and what the runner found. No torch here."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from ..protocol import SeqId
+from ..sampling.params import SamplingParams
+
+TRASH_BLOCK = 0
+"""Block 0 of every pool takes the writes that must go nowhere; no table ever holds it."""
+
+
+class Sample(NamedTuple):
+    """Draw the token for `position` of sequence `seq` with that sequence's own noise."""
+
+    seq: SeqId
+    seed: int
+    position: int
+    params: SamplingParams
+
+
+class Copy(NamedTuple):
+    """Copy the KV of block `source` to `target`, all layers, before the forward pass of the step."""
+
+    source: int
+    target: int
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Consecutive rows of one sequence.
+
+    Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers
+    `[0, start + len(tokens))`; the same tuple object is passed while the table is unchanged. KV of rows before `write_from`
+    already stands in shared or published blocks: those rows are computed and their write goes to the trash block.
+    `samples` draw from the last row's logits (several for children forked before their first token). `keep_logits`
+    asks the runner to keep that row under `seq` for later `KeptSample`s. `reward_at` and `logprob_at` are positions within
+    the span: the reward head's value at p, the log-probability of the token at p + 1 (`targets`) given row p.
+    """
+
+    seq: SeqId
+    start: int
+    tokens: tuple[int, ...]
+    blocks: tuple[int, ...]
+    write_from: int
+    samples: tuple[Sample, ...] = ()
+    keep_logits: bool = False
+    reward_at: tuple[int, ...] = ()
+    logprob_at: tuple[int, ...] = ()
+    targets: tuple[int, ...] = ()
+
+
+class KeptSample(NamedTuple):
+    """Draw from the logits row kept under `source` by an earlier step; no row is computed."""
+
+    source: SeqId
+    sample: Sample
+
+
+class ModelPlan(msgspec.Struct, frozen=True):
+    """The rows of one model in one step. `copies` run first, then `forget` drops kept rows, then the forward pass."""
+
+    model: str
+    spans: tuple[Span, ...]
+    copies: tuple[Copy, ...] = ()
+    kept_samples: tuple[KeptSample, ...] = ()
+    forget: tuple[SeqId, ...] = ()
+
+
+class StepPlan(msgspec.Struct, frozen=True):
+    """All models' rows of one step; `step_id` fences what may be freed only after it."""
+
+    step_id: int
+    models: tuple[ModelPlan, ...]
+
+
+class Drawn(NamedTuple):
+    """A sampled token and its raw natural-log probability (temperature 1, nothing masked)."""
+
+    seq: SeqId
+    token: int
+    logprob: float
+
+
+class SpanScores(NamedTuple):
+    """Rewards (sigmoid, in [0, 1]) at `reward_at` and log-probabilities at `logprob_at` of one span, in order."""
+
+    seq: SeqId
+    rewards: tuple[float, ...]
+    logprobs: tuple[float, ...]
+
+
+class ModelResult(msgspec.Struct, frozen=True):
+    """What a runner returns for a `ModelPlan`: one `Drawn` per sample (kept samples included)."""
+
+    drawn: tuple[Drawn, ...]
+    scores: tuple[SpanScores, ...] = ()

@@ -1,0 +1,1 @@
+"""Evaluation: suites, statistics, benchmarks and the reference task family."""

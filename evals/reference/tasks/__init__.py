@@ -1,0 +1,1 @@
+"""Reference tasks as pure functions: Countdown, arithmetic and calculator calls (no torch in here)."""
