@@ -80,10 +80,12 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Verdict(enum.Enum):
-    """A meter's answer: go on, not in this step (ask again), or never (the budget does not cover it)."""
+    """A meter's answer: go on, not in this step (ask again), not now and give the blocks back (the request is preempted
+    and asks again later), or never (the budget does not cover it)."""
 
     GRANTED = enum.auto()
     DEFER = enum.auto()
+    YIELD = enum.auto()
     REFUSED = enum.auto()
 
 
@@ -232,7 +234,8 @@ class Backend(Protocol):
         ...
 
     def park(self, seq: SeqId) -> None:
-        """Give the blocks of an idle sequence back to the cache; its next use recomputes what was evicted."""
+        """Give the blocks of an idle sequence back to the cache; its next use recomputes what was evicted.
+        A hint: it does nothing for a sequence that is not idle by then. May be called from a meter."""
         ...
 
     def release(self, seq: SeqId) -> None:
