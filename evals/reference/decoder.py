@@ -87,7 +87,7 @@ class Attention(nn.Module):
         queries, keys = _rotate(queries, rotation), _rotate(keys, rotation)
         if cache is not None:
             keys, values = cache.extend(layer, keys, values)
-        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
+        attended = _attend(queries, keys, values) if cache is None else _attend_fused(queries, keys, values)
         attended = attended.transpose(1, 2).reshape(batch, length, -1)
         return F.linear(attended, self.o_proj.weight.to(hidden.dtype))
 
@@ -96,6 +96,19 @@ def _rotate(vectors: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cosines, sines = rotation
     first, second = vectors.chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention by plain products: its backward pass is far quicker on a CPU than the fused one's."""
+    length = queries.shape[2]
+    scores = (queries @ keys.mT).float() * queries.shape[-1] ** -0.5
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
+    return weights.to(values.dtype) @ values
+
+
+def _attend_fused(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(queries, keys, values, is_causal=queries.shape[2] > 1)
 
 
 class FeedForward(nn.Module):

@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .decoder import native_dtype
+
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 MOMENTUM = 0.95
 
@@ -17,11 +19,12 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
+    x = x.to(native_dtype())
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    return (x.mT if tall else x).float()
 
 
 class Muon:
@@ -41,7 +44,9 @@ class Muon:
         self.momentum.lerp_(gradients, 1 - MOMENTUM)
         updates = orthogonalise(gradients.lerp(self.momentum, MOMENTUM))
         for parameter, update in zip(self.parameters, updates, strict=True):
-            parameter.mul_(1 - learning_rate * self.weight_decay).add_(update, alpha=-learning_rate * self.scale)
+            parameter.mul_(1 - learning_rate * self.weight_decay).add_(
+                update, alpha=-learning_rate * self.scale
+            )
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:

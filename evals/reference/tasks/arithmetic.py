@@ -10,7 +10,16 @@ import re
 
 import msgspec
 
-from .arithmetic_terms import Combination, Term, Terms, draw_combination, evaluate, is_solved, parse_terms, write_terms
+from .arithmetic_terms import (
+    Combination,
+    Term,
+    Terms,
+    draw_combination,
+    evaluate,
+    is_solved,
+    parse_terms,
+    write_terms,
+)
 from .trace import (
     OutsideTrainedRange,
     Span,
@@ -32,9 +41,13 @@ FACTORS_MAX = 3
 PRODUCT_SHARE = 0.35
 TASK_MARK = "A"
 
-_QUESTION = re.compile(r"\s*(?:what(?:\s+is|'s)|compute|calculate|evaluate)?[\s:]*(.*?)[\s=?.!]*", re.IGNORECASE)
+_QUESTION = re.compile(
+    r"\s*(?:what(?:\s+is|'s)|compute|calculate|evaluate)?[\s:]*(.*?)[\s=?.!]*", re.IGNORECASE
+)
 _EXPRESSION = re.compile(r"[-+(]*\d[\d+\-*/^%().]*")
-_SIGNS = str.maketrans({"\N{MULTIPLICATION SIGN}": "*", "\N{MIDDLE DOT}": "*", "\N{MINUS SIGN}": "-", " ": ""})
+_SIGNS = str.maketrans(
+    {"\N{MULTIPLICATION SIGN}": "*", "\N{MIDDLE DOT}": "*", "\N{MINUS SIGN}": "-", " ": ""}
+)
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -129,7 +142,9 @@ def _draw_terms(rng: random.Random, count: int) -> Terms:
     return tuple(terms)
 
 
-def generate_trace(rng: random.Random, split: Split | None, count: int | None = None) -> tuple[Instance, Trace]:
+def generate_trace(
+    rng: random.Random, split: Split | None, count: int | None = None
+) -> tuple[Instance, Trace]:
     """Draw an instance with a training trace that solves it."""
     instance = generate(rng, split, count)
     return instance, Trace(prompt(instance), _spans(rng, instance.terms, draw_kind(rng.random())))

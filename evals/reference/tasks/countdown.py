@@ -29,7 +29,9 @@ COUNT_WEIGHTS = (1, 4, 4)
 TARGET_MAX = 99
 TASK_MARK = "C"
 
-_SENTENCE = re.compile(r"\s*us(?:e|ing)\s+(.+?)[\s,]+(?:to\s+)?(?:make|get|reach)\s+(\S+?)\s*[.!?]*\s*", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"\s*us(?:e|ing)\s+(.+?)[\s,]+(?:to\s+)?(?:make|get|reach)\s+(\S+?)\s*[.!?]*\s*", re.IGNORECASE
+)
 _SEPARATOR = re.compile(r"(?:\s|,|&|\band\b)+", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+")
 
@@ -97,7 +99,9 @@ def generate(rng: random.Random, split: Split | None, count: int | None = None) 
     return _generate_with_play(rng, split, count)[0]
 
 
-def generate_trace(rng: random.Random, split: Split | None, count: int | None = None) -> tuple[Instance, Trace]:
+def generate_trace(
+    rng: random.Random, split: Split | None, count: int | None = None
+) -> tuple[Instance, Trace]:
     """Draw an instance with a training trace that solves it."""
     instance, moves = _generate_with_play(rng, split, count)
     return instance, Trace(prompt(instance), _spans(rng, instance, moves, draw_kind(rng.random())))

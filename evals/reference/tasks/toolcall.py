@@ -36,9 +36,13 @@ def recognise(text: str) -> Instance | None:
     expression = match[1].replace(" ", "")
     terms = parse_terms(expression)
     if terms is None or expression[0] in "+-":
-        raise OutsideTrainedRange(f"The calculator task takes whole numbers joined by + - *, got {match[1]!r}")
+        raise OutsideTrainedRange(
+            f"The calculator task takes whole numbers joined by + - *, got {match[1]!r}"
+        )
     numbers = [factor for term in terms for factor in term.factors]
-    if not COUNTS[0] <= len(numbers) <= COUNTS[-1] or not all(1 <= number <= NUMBER_MAX for number in numbers):
+    if not COUNTS[0] <= len(numbers) <= COUNTS[-1] or not all(
+        1 <= number <= NUMBER_MAX for number in numbers
+    ):
         limits = f"{COUNTS[0]} to {COUNTS[-1]} numbers from 1 to {NUMBER_MAX}"
         raise OutsideTrainedRange(f"The calculator task takes {limits}, got {expression}")
     return Instance(write_terms(terms))
