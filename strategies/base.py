@@ -1,6 +1,5 @@
 """The whole contract that a strategy author must know: `Strategy`, and the `Search` and `Branch` that drive it."""
 
-import enum
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -12,16 +11,7 @@ from ..engine.sampling.params import SamplingParams
 from ..engine.text.stop import Stop, Until
 from ..verifiers.base import Score, Verifier
 from ..verifiers.problem import Problem
-
-
-class Select(enum.StrEnum):
-    """How the incumbent is chosen among all offered candidates; ties go to the lowest branch id."""
-
-    MAX_SCORE = "max_score"
-    WEIGHTED_VOTE = "weighted_vote"
-    MAJORITY = "majority"
-    BORDA = "borda"
-    MEAN_LOGPROB = "mean_logprob"
+from ..verifiers.vote import Select
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,96 @@
+"""Extraction: every form, and the public traps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from branchwise.verifiers.extraction import closing_braces, extract_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"first \boxed{1}, no: \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{5} wait \boxed{12", "5"),
+        (r"\boxed{\boxed{3}}", "3"),
+        (r"\boxed{} then 4", "4"),
+        (r"so \boxed{\left\{1,2\right\}}.", r"\left\{1,2\right\}"),
+        (r"<answer>4</answer> or <answer> 7 </answer>", "7"),
+        ("#### 12\nQ: another\n#### 1,234", "1,234"),
+        ("The answer is 12.", "12"),
+        ("the answer is 3.5.", "3.5"),
+        ("the final answer is: **42**", "42"),
+        ("Final Answer: The final answer is $12$. I hope it is correct.", "$12"),
+        ("The answer is $18. It costs $5", "$18"),
+        ("answer is $18 + x$.", "18 + x"),
+        (r"The answer is \(\frac12\)", r"\frac12"),
+        ("The answer is (1, 2).", "(1, 2)"),
+        ("The answer is 1, 2, 3.", "1, 2, 3"),
+        ("The answer is x = 5.", "x = 5"),
+        ("The answer is 7 apples", "7"),
+        ("answer: (B)", "B"),
+        ("the answer is B because it fits", "B"),
+        ("The answer is A good idea", "A good idea"),
+        ("I choose option C because of 3", "C"),
+        ("(c)", "C"),
+        ("so 5-3=2", "2"),
+        ("x = 5 - 3", "3"),
+        ("it is -3", "-3"),
+        ("it is −3", "−3"),
+        ("3 apples and 50%", "50%"),
+        ("in all 1,234,567.89 km.", "1,234,567.89"),
+        ("H2O", None),
+        ("no idea", None),
+        ("", None),
+    ],
+)
+def test_forms(text: str, answer: str | None):
+    assert extract_answer(text) == answer
+
+
+@pytest.mark.pins("EleutherAI/lm-evaluation-harness#2552")
+def test_a_box_inside_display_maths():
+    assert extract_answer(r"so we get \[ \boxed{42} \]") == "42"
+
+
+@pytest.mark.pins("EleutherAI/lm-evaluation-harness#3116")
+def test_an_fbox_alone():
+    assert extract_answer(r"\fbox{7}") == "7"
+
+
+@pytest.mark.pins("EleutherAI/lm-evaluation-harness#3438")
+def test_the_last_hashes_count_not_the_recited_example():
+    assert extract_answer("Q: 1+1\n#### 2\nQ: 2+3\nso five\n#### 5") == "5"
+
+
+@pytest.mark.pins("open-instruct#1764")
+def test_a_box_without_braces_is_no_answer_and_an_open_one_is_an_abstention():
+    assert extract_answer(r"I will put it in \boxed form. So \boxed{\frac{3}{4}}") == r"\frac{3}{4}"
+    assert extract_answer(r"2 and 3 give \boxed{12") is None
+    assert extract_answer(r"2 and 3 give <answer>12") is None
+
+
+@pytest.mark.pins("PostTrainBench#44")
+def test_a_number_is_taken_whole():
+    assert extract_answer("ANSWER: 711") == "711"
+    assert extract_answer("it must be 149") == "149"
+
+
+@pytest.mark.parametrize(
+    "text", ["\\boxed{" * 5000, "<answer>" * 5000, "answer is " * 5000, "$ " * 9000, "1," * 9000]
+)
+def test_a_model_that_repeats_itself_is_read_in_time(text: str):
+    extract_answer(text)
+
+
+@given(st.text())
+def test_any_text_is_read(text: str):
+    answer = extract_answer(text)
+    assert answer is None or answer.strip()
+
+
+@given(st.text(alphabet="ab{}\\ 1/"))
+def test_a_balanced_box_comes_back_whole(inner: str):
+    ends = closing_braces(f"{{{inner}}}")
+    if ends.get(1) == len(inner) + 1 and inner.strip():
+        assert extract_answer(rf"1, 2 \boxed{{{inner}}} and 3") == inner.strip()

@@ -1,0 +1,81 @@
+"""The process reward model as a verifier: one value per step, each computed once."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from .aggregate import Aggregation, aggregate
+from .base import Candidate, Score, StepSpan
+
+MODEL = "prm"
+_TOKEN_BYTES = 4
+
+_StepKey = bytes
+"""Digest of the problem and of all tokens up to the end of a step."""
+
+
+class RewardVerifier:
+    """Scores partial and whole solutions with the reward head of the model `prm` at the last token of each
+        step.
+     One instance serves one search. It keeps the values of each branch and asks only for steps that neither the
+    branch nor an ancestor had scored; siblings never share, so that what is computed does not depend on who came
+    first.
+    """
+
+    name = MODEL
+    sound = False
+    oracle = False
+    step_scores = True
+    models: tuple[str, ...] = (MODEL,)
+
+    def __init__(self, aggregation: Aggregation = Aggregation.LAST, *, window: int = 3) -> None:
+        self.aggregation = aggregation
+        self.window = window
+        self._values: dict[str, dict[_StepKey, float]] = {}
+
+    async def score(self, candidate: Candidate) -> Score:
+        """Aggregated value of the marked steps; None where there is none, or the budget does not cover the
+        new ones."""
+        steps = [step for step in candidate.steps if step.marked]
+        if not steps:
+            return Score(detail="no step")
+        keys = list(_step_keys(candidate, steps))
+        known = self._known(candidate.branch, keys)
+        fresh = [index for index, key in enumerate(keys) if key not in known]
+        if fresh:
+            values = await candidate.lease.rewards(MODEL, [steps[index].stop - 1 for index in fresh])
+            if values is None:
+                return Score(detail="budget")
+            assert len(values) == len(fresh), (
+                f"{len(values)} scores for {len(fresh)} steps of branch {candidate.branch}"
+            )
+            found = {keys[index]: value for index, value in zip(fresh, values, strict=True)}
+            self._values.setdefault(candidate.branch, {}).update(found)
+            known |= found
+        scores = tuple(known[key] for key in keys)
+        return Score(value=aggregate(scores, self.aggregation, window=self.window), steps=scores)
+
+    def _known(self, branch: str, keys: Sequence[_StepKey]) -> dict[_StepKey, float]:
+        known: dict[_StepKey, float] = {}
+        for name in _lineage(branch):
+            kept = self._values.get(name, {})
+            known |= {key: kept[key] for key in keys if key in kept}
+        return known
+
+
+def _lineage(branch: str) -> Iterator[str]:
+    """A branch id and its ancestors', as 0.3.1, 0.3, 0."""
+    while branch:
+        yield branch
+        branch = branch.rpartition(".")[0]
+    yield ""
+
+
+def _step_keys(candidate: Candidate, steps: Sequence[StepSpan]) -> Iterator[_StepKey]:
+    problem = candidate.problem
+    digest = hashlib.blake2b(repr((problem.id, problem.system, problem.text)).encode(), digest_size=16)
+    position = 0
+    for step in steps:
+        for token in candidate.tokens[position : step.stop]:
+            digest.update(token.to_bytes(_TOKEN_BYTES, "little"))
+        position = step.stop
+        yield digest.digest()

@@ -1,0 +1,153 @@
+"""Choosing one candidate among many: pure functions over ballots, the same for any order of the ballots.
+ A ballot without a key abstains and never wins. Only the best tier votes: candidates that a sound verifier
+passed, else complete ones, else cut ones; within these, unrefuted before refuted. A score or log-probability
+of None means "cannot tell" and weighs like the average of the known ones, never like 0. Every tie goes to
+the lowest branch id.
+"""
+
+import enum
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+BORDA_POWER = 0.5
+
+
+class Select(enum.StrEnum):
+    """How the incumbent is chosen among all offered candidates; ties go to the lowest branch id."""
+
+    MAX_SCORE = "max_score"
+    WEIGHTED_VOTE = "weighted_vote"
+    MAJORITY = "majority"
+    BORDA = "borda"
+    MEAN_LOGPROB = "mean_logprob"
+
+
+class Ballot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vote sees of one candidate.
+     `order`: the branch id as child indices from the root. `key`: the answer's canonical key, None for an
+    abstention. `score` lies in [0, 1]; `logprob` is the mean log-probability of the sampled tokens; `verified`
+    is a sound verifier's verdict.
+    """
+
+    order: tuple[int, ...]
+    key: str | None
+    score: float | None = None
+    logprob: float | None = None
+    complete: bool = True
+    verified: bool | None = None
+
+
+Tally = dict[str, float]
+
+
+def select(ballots: Sequence[Ballot], rule: Select) -> int | None:
+    """Index of the winning ballot, or None where all abstain.
+
+    Rules by score fall back to the majority where no voter has a score, `mean_logprob` where none has a
+    log-probability.
+    """
+    voters = electorate(ballots)
+    if not voters:
+        return None
+    winner = _RULES[rule](voters)
+    return next(index for index, ballot in enumerate(ballots) if ballot is winner)
+
+
+def electorate(ballots: Iterable[Ballot]) -> list[Ballot]:
+    """The ballots of the best tier that has an answer, by branch id."""
+    answered = sorted((ballot for ballot in ballots if ballot.key), key=lambda ballot: ballot.order)
+    best = max(map(_tier, answered), default=None)
+    return [ballot for ballot in answered if _tier(ballot) == best]
+
+
+def _tier(ballot: Ballot) -> tuple[bool, bool, bool]:
+    return ballot.verified is True, ballot.complete, ballot.verified is not False
+
+
+def majority(voters: Iterable[Ballot]) -> Tally:
+    """Votes per key, one for each voter (self-consistency, Wang et al. 2022, arXiv 2203.11171)."""
+    return _tally((voter, 1.0) for voter in voters)
+
+
+def weighted(voters: Sequence[Ballot]) -> Tally:
+    """Sum of the scores per key (weighted best-of-N, Li et al. 2022, arXiv 2206.02336)."""
+    return _tally(zip(voters, _filled([voter.score for voter in voters]), strict=True))
+
+
+def borda(voters: Sequence[Ballot], power: float = BORDA_POWER) -> Tally:
+    """Sum per key of `(N - rank + 1) ** power` over the N voters ranked by confidence (Kang et al. 2025,
+        arXiv 2502.18581).
+     The confidence is the score where any voter has one, else the mean log-probability. Equals share the average
+    of their ranks' points.
+    """
+    confidence = _filled(
+        [voter.score for voter in voters] if _scored(voters) else [voter.logprob for voter in voters]
+    )
+    worths: defaultdict[float, list[float]] = defaultdict(list)
+    for place, value in enumerate(sorted(confidence), start=1):
+        worths[value].append(place**power)
+    points = {value: math.fsum(shared) / len(shared) for value, shared in worths.items()}
+    return _tally((voter, points[value]) for voter, value in zip(voters, confidence, strict=True))
+
+
+def _tally(weights: Iterable[tuple[Ballot, float]]) -> Tally:
+    """Total per key, exactly rounded, so that no order of the ballots changes it."""
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for voter, weight in weights:
+        if voter.key:
+            parts[voter.key].append(weight)
+    return {key: math.fsum(values) for key, values in parts.items()}
+
+
+def _filled(values: Sequence[float | None]) -> list[float]:
+    """The values with None replaced by the mean of the known ones; all 1 where none is known."""
+    known = [value for value in values if value is not None]
+    neutral = math.fsum(known) / len(known) if known else 1.0
+    return [neutral if value is None else value for value in values]
+
+
+def _scored(voters: Iterable[Ballot]) -> bool:
+    return any(voter.score is not None for voter in voters)
+
+
+def _elect(voters: Sequence[Ballot], tally: Tally) -> Ballot:
+    """The best voter of the key with the highest total; a tie of keys goes to the one with the lowest branch
+    id."""
+    most = max(tally.values())
+    key = next(voter.key for voter in voters if voter.key and tally[voter.key] == most)
+    return _highest([voter for voter in voters if voter.key == key], lambda voter: voter.score)
+
+
+def _highest(voters: Sequence[Ballot], value: Callable[[Ballot], float | None]) -> Ballot:
+    """The voter of the highest known value, the first where none is known or equals meet."""
+
+    def known(voter: Ballot) -> float:
+        found = value(voter)
+        return -math.inf if found is None else found
+
+    return max(voters, key=known)
+
+
+def _max_score(voters: Sequence[Ballot]) -> Ballot:
+    return _highest(voters, lambda voter: voter.score) if _scored(voters) else _by_majority(voters)
+
+
+def _mean_logprob(voters: Sequence[Ballot]) -> Ballot:
+    known = any(voter.logprob is not None for voter in voters)
+    return _highest(voters, lambda voter: voter.logprob) if known else _by_majority(voters)
+
+
+def _by_majority(voters: Sequence[Ballot]) -> Ballot:
+    return _elect(voters, majority(voters))
+
+
+_RULES: dict[Select, Callable[[Sequence[Ballot]], Ballot]] = {
+    Select.MAX_SCORE: _max_score,
+    Select.WEIGHTED_VOTE: lambda voters: _elect(voters, weighted(voters)),
+    Select.MAJORITY: _by_majority,
+    Select.BORDA: lambda voters: _elect(voters, borda(voters)),
+    Select.MEAN_LOGPROB: _mean_logprob,
+}
