@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
 export OMP_NUM_THREADS ?= 2
 
 # An environment that a moved or copied checkout brought along points at the wrong place: it is stale.
@@ -10,7 +11,14 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: demo test lint fmt types bench gpu-check reference clean
+.PHONY: help demo test test-slow lint fmt types bench gpu-check reference clean
+
+help:
+	@echo "make demo       solve held-out problems and show what the budget bought"
+	@echo "make test       the quick tests (under 5 minutes); make test-slow: the others"
+	@echo "make lint types ruff, basedpyright;  make fmt: apply ruff"
+	@echo "make bench      best-of-n against transformers;  make gpu-check: the checks that need a GPU"
+	@echo "make reference  train the reference models again (CPU-hours)"
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c "import sys; sys.exit(sys.prefix != '$(CURDIR)/$(VENV)')" 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
@@ -20,13 +28,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/branchwise demo
 
+# The tests bring their own parallelism; more than one torch thread only makes them contend.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+# Static tools do not follow the import hook of an editable install: the link shows them the package by its name.
 types: $(STAMP)
+	@mkdir -p $(VENV)/types && ln -sfn $(CURDIR) $(VENV)/types/branchwise
 	@$(BIN)/basedpyright
 
 fmt: $(STAMP)

@@ -1,1 +1,1 @@
-
+"""The command line: arguments in, one solution or one line of error out."""

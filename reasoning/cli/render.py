@@ -1,0 +1,82 @@
+"""A solution as lines for people and as JSON for programs."""
+
+from typing import Any
+
+import msgspec
+
+from ..budget import Budget
+from ..solution import Reason, Solution
+from .quantity import format_budget
+
+_REASONS = {
+    Reason.SOLVED: "solved: a check that proves the answer passed",
+    Reason.EXHAUSTED: "exhausted: the strategy was done",
+    Reason.BUDGET: "budget: it was used up",
+    Reason.DEADLINE: "deadline: the time was used up",
+    Reason.CANCELLED: "cancelled: this is the best so far",
+    Reason.FAILED: "failed",
+}
+_VERIFIED = {True: "yes", False: "no, a check refuted it", None: "not checked"}
+
+
+def solution_lines(solution: Solution, budget: Budget) -> list[str]:
+    """`name: value` lines; the continuation of a value is indented."""
+    usage, engine = solution.usage, solution.usage.engine
+    complete = sum(candidate.complete for candidate in solution.candidates)
+    fields = [
+        ("answer", "none was found" if solution.answer is None else solution.answer),
+        ("verified", _VERIFIED[solution.verified]),
+        ("score", "" if solution.score is None else f"{solution.score:.3f}"),
+        ("ended", _REASONS[solution.reason]),
+        ("tokens", f"{_share(usage.tokens, budget.tokens)}, {usage.discarded_tokens} on branches not chosen"),
+        ("candidates", f"{len(solution.candidates)}, {complete} complete"),
+        ("kv", _sharing(engine)),
+        ("seconds", _figure(engine.get("seconds"))),
+        ("strategy", strategy_text(solution.strategy)),
+        ("seed", str(solution.seed)),
+        *(("note", note) for note in solution.notes),
+        ("error", solution.error or ""),
+    ]
+    return [f"{name}: {_indented(value)}" for name, value in fields if value]
+
+
+def solution_object(solution: Solution, budget: Budget) -> dict[str, Any]:
+    """What `--json` prints: the solution, and the budget that it had."""
+    limits = {name: value for name, value in msgspec.structs.asdict(budget).items() if value is not None}
+    return {**solution.as_json(), "budget": limits}
+
+
+def encode(value: Any) -> str:
+    """One line of JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def budget_line(budget: Budget) -> str:
+    return f"budget: {format_budget(budget)}"
+
+
+def strategy_text(strategy: dict[str, Any]) -> str:
+    """A strategy's JSON form back in the grammar that names it: `name(k=v, inner=name(...))`."""
+    inner = ", ".join(
+        f"{name}={strategy_text(value) if isinstance(value, dict) else value}"
+        for name, value in strategy.items()
+        if name != "type"
+    )
+    return f"{strategy.get('type', '')}({inner})"
+
+
+def _share(spent: int, limit: int | None) -> str:
+    return f"{spent}" if limit is None else f"{spent} of {limit}"
+
+
+def _sharing(engine: dict[str, Any]) -> str:
+    shared, unshared = engine.get("kv_peak_tokens"), engine.get("kv_unshared_peak_tokens")
+    return f"{shared} positions at the peak, {unshared} if nothing were shared" if shared and unshared else ""
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _indented(value: str) -> str:
+    return value.replace("\n", "\n  ")
