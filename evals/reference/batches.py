@@ -1,4 +1,4 @@
-"""Training batches: fresh traces of the task mixture, sorted by length within a pool and padded to a bucket."""
+"""Training batches: fresh traces of the task mixture, grouped by length within a pool and padded."""
 
 import random
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
 """A lean Llama decoder for training and batched sampling; parameter names are those of transformers.
 
-Shapes: B sequences, T positions, H heads of D dimensions, E hidden size. Parameters are fp32; matrix products run in
-`compute_dtype` (bf16 where the CPU multiplies it natively), the residual stream and the norms in fp32.
+Shapes: B sequences, T positions, H heads of D dimensions, E hidden size. Parameters are fp32; matrix products
+run in `compute_dtype` (bf16 where the CPU multiplies it natively), the residual stream and norms in fp32.
 """
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from .vocabulary import VOCABULARY_SIZE
 
@@ -49,6 +49,10 @@ class KeyValueCache:
         """Copy each sequence `count` times, neighbours together."""
         self.store = self.store.repeat_interleave(count, dim=2)
 
+    def keep(self, rows: Tensor) -> None:
+        """Drop the sequences where `rows` [B] is false."""
+        self.store = self.store[:, :, rows]
+
 
 class RMSNorm(nn.Module):
     """Root-mean-square norm with a gain (Zhang and Sennrich 2019)."""
@@ -58,7 +62,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return F.rms_norm(hidden, (hidden.shape[-1],), self.weight, NORM_EPSILON)
+        return functional.rms_norm(hidden, (hidden.shape[-1],), self.weight, NORM_EPSILON)
 
 
 def _linear(in_size: int, out_size: int) -> nn.Linear:
@@ -66,7 +70,7 @@ def _linear(in_size: int, out_size: int) -> nn.Linear:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with rotary positions (Su et al. 2021, half-rotation layout as in transformers)."""
+    """Causal self-attention with rotary positions (Su et al. 2021; halves rotated, as transformers does)."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -82,14 +86,14 @@ class Attention(nn.Module):
     ) -> Tensor:
         batch, length, _ = hidden.shape
         merged = torch.cat([self.q_proj.weight, self.k_proj.weight, self.v_proj.weight]).to(hidden.dtype)
-        qkv = F.linear(hidden, merged).view(batch, length, 3, self.num_heads, self.head_size)
+        qkv = functional.linear(hidden, merged).view(batch, length, 3, self.num_heads, self.head_size)
         queries, keys, values = qkv.permute(2, 0, 3, 1, 4)
         queries, keys = _rotate(queries, rotation), _rotate(keys, rotation)
         if cache is not None:
             keys, values = cache.extend(layer, keys, values)
         attended = _attend(queries, keys, values) if cache is None else _attend_fused(queries, keys, values)
         attended = attended.transpose(1, 2).reshape(batch, length, -1)
-        return F.linear(attended, self.o_proj.weight.to(hidden.dtype))
+        return functional.linear(attended, self.o_proj.weight.to(hidden.dtype))
 
 
 def _rotate(vectors: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
@@ -108,7 +112,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _attend_fused(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(queries, keys, values, is_causal=queries.shape[2] > 1)
+    return functional.scaled_dot_product_attention(queries, keys, values, is_causal=queries.shape[2] > 1)
 
 
 class FeedForward(nn.Module):
@@ -122,8 +126,8 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         merged = torch.cat([self.gate_proj.weight, self.up_proj.weight]).to(hidden.dtype)
-        gate, up = F.linear(hidden, merged).chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, self.down_proj.weight.to(hidden.dtype))
+        gate, up = functional.linear(hidden, merged).chunk(2, dim=-1)
+        return functional.linear(functional.silu(gate) * up, self.down_proj.weight.to(hidden.dtype))
 
 
 class Layer(nn.Module):
@@ -150,6 +154,9 @@ class Layer(nn.Module):
 
 class Backbone(nn.Module):
     """Embedding, layers and the final norm: token ids [B, T] to hidden states [B, T, E] in fp32."""
+
+    cosines: Tensor
+    sines: Tensor
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -185,7 +192,7 @@ class Decoder(nn.Module):
 
     def forward(self, token_ids: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         hidden = self.model(token_ids, self.compute_dtype, cache).to(self.compute_dtype)
-        return F.linear(hidden, self.model.embed_tokens.weight.to(self.compute_dtype)).float()
+        return functional.linear(hidden, self.model.embed_tokens.weight.to(self.compute_dtype)).float()
 
 
 class RewardModel(nn.Module):

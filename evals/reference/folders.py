@@ -1,4 +1,4 @@
-"""Model folders as transformers reads them: weights, configuration, tokenizer, and the profile of the markers."""
+"""Model folders as transformers reads them: weights, configuration, tokenizer, profile of the markers."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,6 @@ from .vocabulary import (
     EOS_ID,
     PAD,
     PAD_ID,
-    PRINTABLE,
     RESULT,
     RESULT_END,
     SPECIALS,
@@ -33,7 +32,10 @@ from .vocabulary import (
 
 MODELS_FOLDER = Path(__file__).parent / "models"
 CONTROL_TOKENS = (PAD, BOS, EOS, UNKNOWN)
-CHAT_TEMPLATE = "{%- set users = messages | selectattr('role', 'equalto', 'user') | list -%}{{- bos_token + users[-1].content -}}"
+CHAT_TEMPLATE = (
+    "{%- set users = messages | selectattr('role', 'equalto', 'user') | list -%}"
+    "{{- bos_token + users[-1].content -}}"
+)
 
 Role = Literal["policy", "draft", "prm"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 import structlog
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from .batches import TraceBatch
 from .checkpoints import load_checkpoint, save_checkpoint
@@ -44,7 +44,7 @@ def schedule(recipe: Recipe, step: int) -> float:
 def trace_loss(model: Decoder, token_ids: Tensor, weights: Tensor) -> Tensor:
     """Mean cross-entropy in nats over the weighted tokens of a batch [B, T]."""
     logits = model(token_ids[:, :-1])
-    losses = F.cross_entropy(logits.flatten(0, 1), token_ids[:, 1:].flatten(), reduction="none")
+    losses = functional.cross_entropy(logits.flatten(0, 1), token_ids[:, 1:].flatten(), reduction="none")
     targets = weights[:, 1:].flatten()
     return (losses * targets).sum() / targets.sum()
 
@@ -104,7 +104,5 @@ class LanguageTraining:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        weights = self.model.state_dict()
-        torch._foreach_lerp_(
-            list(self.average.values()), list(weights.values()), 1 - self.recipe.average_decay
-        )
+        for name, weight in self.model.state_dict().items():
+            self.average[name].lerp_(weight, 1 - self.recipe.average_decay)

@@ -1,27 +1,106 @@
 """Entry of `make reference`: train the reference family stage by stage, resuming from checkpoints."""
 
 import argparse
+from collections.abc import Callable
 
+import msgspec
 import torch
 
 from .batches import trace_batches
-from .decoder import DRAFT_CONFIG, POLICY_CONFIG
+from .checkpoints import CHECKPOINT_FOLDER
+from .decoder import DRAFT_CONFIG, POLICY_CONFIG, Decoder, native_dtype
+from .distillation import distillation_loss
+from .evaluate import evaluate
+from .folders import MODELS_FOLDER, load_decoder, save_folder
 from .language_training import LanguageTraining, Recipe, trace_loss
+from .reward_data import LabelledTrace, Mixture, build
+from .reward_training import RewardRecipe, RewardTraining, open_mark
+from .tasks.trace import Split
 
 POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=13_000)
+DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=4_000)
+PRM = RewardRecipe("prm", seed=3, num_epochs=3)
+PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=40, patience=None)
+
+PRM_MIXTURE = Mixture(
+    sampled_countdown=16_000,
+    sampled_arithmetic=5_000,
+    random_countdown=80_000,
+    corrupted_countdown=20_000,
+    corrupted_arithmetic=10_000,
+)
+VALIDATION_MIXTURE = Mixture(600, 200, 0, 0, 0)
+OVERFIT_MIXTURE = Mixture(0, 720, 0, 0, 0)
+OVERFIT_TRACES = 2_800
+SEED_STRIDE = 1_000_003
 
 
 def train_policy(recipe: Recipe = POLICY) -> None:
     """Train the policy on fresh traces; a resumed run draws from another stream of them."""
     training = LanguageTraining(recipe)
-    training.run(trace_batches(recipe.seed + training.step, recipe.tokens_per_batch), trace_loss)
+    training.run(_batches(training), trace_loss)
+    export_policy()
 
 
-STAGES = {"policy": train_policy}
+def export_policy() -> None:
+    """Write the policy's folder from the averaged weights of its checkpoint."""
+    save_folder(MODELS_FOLDER / "policy", POLICY_CONFIG, "policy", LanguageTraining(POLICY).average)
+
+
+def train_draft() -> None:
+    """Distil the draft from the policy on fresh traces."""
+    training = LanguageTraining(DRAFT)
+    training.run(_batches(training), distillation_loss(_policy()))
+    save_folder(MODELS_FOLDER / "draft", DRAFT_CONFIG, "draft", training.average)
+
+
+def train_prm() -> None:
+    """Train the process reward model on every source of traces, with early stop on held-out problems."""
+    traces = _reward_traces("reward_data", PRM_MIXTURE, PRM.seed)
+    validation = _reward_traces("reward_validation", VALIDATION_MIXTURE, PRM.seed + SEED_STRIDE)
+    training = RewardTraining(PRM, _policy())
+    training.run(traces, validation, open_mark)
+    save_folder(MODELS_FOLDER / "prm", POLICY_CONFIG, "prm", training.best_weights)
+
+
+def train_prm_overfit() -> None:
+    """Train a reward model on too few arithmetic traces for too long, on purpose."""
+    traces = _reward_traces("overfit_data", OVERFIT_MIXTURE, PRM_OVERFIT.seed)[:OVERFIT_TRACES]
+    validation = _reward_traces("overfit_validation", OVERFIT_MIXTURE, PRM_OVERFIT.seed + SEED_STRIDE)
+    training = RewardTraining(PRM_OVERFIT, _policy())
+    training.run(traces, validation)
+    save_folder(MODELS_FOLDER / "prm-overfit", POLICY_CONFIG, "prm", training.best_weights)
+
+
+def _batches(training: LanguageTraining):
+    return trace_batches(training.recipe.seed + SEED_STRIDE * training.step, training.recipe.tokens_per_batch)
+
+
+def _policy() -> Decoder:
+    return load_decoder(MODELS_FOLDER / "policy", native_dtype())
+
+
+def _reward_traces(name: str, mixture: Mixture, seed: int) -> list[LabelledTrace]:
+    """Labelled traces, built once and kept beside the checkpoints. All come from training problems."""
+    path = CHECKPOINT_FOLDER / f"{name}.msgpack"
+    if not path.exists():
+        traces = build(_policy(), mixture, Split.TRAIN, seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.msgpack.encode(traces))
+    return msgspec.msgpack.decode(path.read_bytes(), type=list[LabelledTrace])
+
+
+STAGES: dict[str, Callable[[], None]] = {
+    "policy": train_policy,
+    "draft": train_draft,
+    "prm": train_prm,
+    "prm_overfit": train_prm_overfit,
+    "evaluate": evaluate,
+}
 
 
 def main() -> None:
-    """Run the stages named on the command line, by default all in order."""
+    """Run the stage named on the command line, by default all in order."""
     parser = argparse.ArgumentParser(prog="python -m branchwise.evals.reference.train", description=__doc__)
     parser.add_argument("stage", nargs="?", default="all", choices=[*STAGES, "all"])
     stage = parser.parse_args().stage

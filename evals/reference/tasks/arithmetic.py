@@ -1,7 +1,7 @@
 """Arithmetic: sums and products of small numbers by standard precedence, one operation per thinking step.
 
-A thinking step is `a*b=c>remaining expression;`. Any two combinable terms may be combined, in any order, so many
-paths lead to one answer. The answer is the number.
+A thinking step is `a*b=c>remaining expression;`. Any two combinable terms may be combined, in any order,
+so many paths lead to one answer. The answer is the number.
 """
 
 import math
@@ -21,7 +21,7 @@ from .arithmetic_terms import (
     write_terms,
 )
 from .trace import (
-    OutsideTrainedRange,
+    OutOfRangeError,
     Span,
     Split,
     Trace,
@@ -67,17 +67,17 @@ class Instance(msgspec.Struct, frozen=True):
 def recognise(text: str) -> Instance | None:
     """Read "12 + 7*3 - 5", "What is 12 + 7*3 - 5?" and the like; None where the text is no such expression.
 
-    Raises `OutsideTrainedRange` where it is one that the models were not trained on.
+    Raises `OutOfRangeError` where it is one that the models were not trained on.
     """
     match = _QUESTION.fullmatch(text)
     expression = match[1].translate(_SIGNS) if match else ""
-    if not _EXPRESSION.fullmatch(expression) or expression.strip("+-").isdigit():
+    if not _EXPRESSION.fullmatch(expression) or expression.lstrip("+-").isdigit():
         return None
     if re.search(r"\d\s+\d", text):
-        raise OutsideTrainedRange(f"Arithmetic takes an operator between two numbers, got {text.strip()!r}")
+        raise OutOfRangeError(f"Arithmetic takes an operator between two numbers, got {text.strip()!r}")
     terms = parse_terms(expression)
     if terms is None or expression[0] in "+-":
-        raise OutsideTrainedRange(f"Arithmetic takes whole numbers joined by + - *, got {expression!r}")
+        raise OutOfRangeError(f"Arithmetic takes whole numbers joined by + - *, got {expression!r}")
     _check_range(terms)
     return Instance(write_terms(terms))
 
@@ -85,15 +85,15 @@ def recognise(text: str) -> Instance | None:
 def _check_range(terms: Terms) -> None:
     numbers = [factor for term in terms for factor in term.factors]
     if not COUNTS[0] <= len(numbers) <= COUNTS[-1]:
-        raise OutsideTrainedRange(f"Arithmetic takes {COUNTS[0]} to {COUNTS[-1]} numbers, got {len(numbers)}")
+        raise OutOfRangeError(f"Arithmetic takes {COUNTS[0]} to {COUNTS[-1]} numbers, got {len(numbers)}")
     for number in numbers:
         if not 1 <= number <= NUMBER_MAX:
-            raise OutsideTrainedRange(f"Arithmetic takes numbers from 1 to {NUMBER_MAX}, got {number}")
+            raise OutOfRangeError(f"Arithmetic takes numbers from 1 to {NUMBER_MAX}, got {number}")
     for term in terms:
         if len(term.factors) > FACTORS_MAX or abs(term.value) > PRODUCT_MAX:
             product = write_terms((Term(1, term.factors),))
             limits = f"{FACTORS_MAX} factors and a value of {PRODUCT_MAX}"
-            raise OutsideTrainedRange(f"Arithmetic takes products of at most {limits}, got {product}")
+            raise OutOfRangeError(f"Arithmetic takes products of at most {limits}, got {product}")
 
 
 def prompt(instance: Instance) -> str:

@@ -1,8 +1,8 @@
 """Arithmetic expressions as signed products: parsing, writing, and the legal single steps on them.
 
-An expression is a tuple of terms, a term a sign and its factors. A step multiplies any two factors of one term or
-adds any two terms that are single numbers; the result takes the place of the first. A product never leaves its
-term's sign, so `12-7*3` steps to `12-21` by `7*3=21`.
+An expression is a tuple of terms, a term a sign and its factors. A step multiplies any two factors of one
+term or adds any two terms that are single numbers; the result takes the place of the first. A product never
+leaves its term's sign, so `12-7*3` steps to `12-21` by `7*3=21`.
 """
 
 import itertools

@@ -12,7 +12,7 @@ import msgspec
 
 from .countdown_moves import NUMBER_MAX, Move, apply_move, draw_play, expression, reachable_results
 from .trace import (
-    OutsideTrainedRange,
+    OutOfRangeError,
     Span,
     Split,
     Trace,
@@ -46,7 +46,7 @@ class Instance(msgspec.Struct, frozen=True):
 def recognise(text: str) -> Instance | None:
     """Read a sentence such as "Use 3, 7 and 12 to make 43"; None where the text is no such sentence.
 
-    Raises `OutsideTrainedRange` where it is one, with numbers outside what the models were trained on.
+    Raises `OutOfRangeError` where it is one, with numbers outside what the models were trained on.
     """
     match = _SENTENCE.fullmatch(text)
     if match is None:
@@ -56,7 +56,7 @@ def recognise(text: str) -> Instance | None:
         return None
     for word in (*words, match[2]):
         if not _INTEGER.fullmatch(word):
-            raise OutsideTrainedRange(f"Countdown takes whole numbers, not {word!r}")
+            raise OutOfRangeError(f"Countdown takes whole numbers, not {word!r}")
     instance = Instance(tuple(sorted(map(int, words))), int(match[2]))
     _check_range(instance)
     return instance
@@ -65,12 +65,12 @@ def recognise(text: str) -> Instance | None:
 def _check_range(instance: Instance) -> None:
     count = len(instance.numbers)
     if count not in COUNTS:
-        raise OutsideTrainedRange(f"Countdown takes {COUNTS[0]} to {COUNTS[-1]} numbers, got {count}")
+        raise OutOfRangeError(f"Countdown takes {COUNTS[0]} to {COUNTS[-1]} numbers, got {count}")
     for number in instance.numbers:
         if not 1 <= number <= NUMBER_MAX:
-            raise OutsideTrainedRange(f"Countdown takes numbers from 1 to {NUMBER_MAX}, got {number}")
+            raise OutOfRangeError(f"Countdown takes numbers from 1 to {NUMBER_MAX}, got {number}")
     if not 1 <= instance.target <= TARGET_MAX:
-        raise OutsideTrainedRange(f"Countdown takes a target from 1 to {TARGET_MAX}, got {instance.target}")
+        raise OutOfRangeError(f"Countdown takes a target from 1 to {TARGET_MAX}, got {instance.target}")
 
 
 def prompt(instance: Instance) -> str:

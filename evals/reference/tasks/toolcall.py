@@ -1,7 +1,7 @@
 """Calculator calls: the model copies the expression into a call, the harness appends the result.
 
-A trace is `<call>37*45+12</call><result>1677</result></think>1677<eos>`; the result tokens carry no loss, because
-the harness writes them.
+A trace is `<call>37*45+12</call><result>1677</result></think>1677<eos>`; the result tokens carry no loss,
+because the harness writes them.
 """
 
 import random
@@ -11,7 +11,7 @@ import msgspec
 
 from ..vocabulary import CALL, CALL_END, EOS, RESULT, RESULT_END, THINK_END
 from .arithmetic_terms import Term, Terms, evaluate, parse_terms, write_terms
-from .trace import OutsideTrainedRange, Span, Split, Trace, in_split
+from .trace import OutOfRangeError, Span, Split, Trace, in_split
 
 COUNTS = (2, 3, 4)
 NUMBER_MAX = 999
@@ -36,15 +36,13 @@ def recognise(text: str) -> Instance | None:
     expression = match[1].replace(" ", "")
     terms = parse_terms(expression)
     if terms is None or expression[0] in "+-":
-        raise OutsideTrainedRange(
-            f"The calculator task takes whole numbers joined by + - *, got {match[1]!r}"
-        )
+        raise OutOfRangeError(f"The calculator task takes whole numbers joined by + - *, got {match[1]!r}")
     numbers = [factor for term in terms for factor in term.factors]
     if not COUNTS[0] <= len(numbers) <= COUNTS[-1] or not all(
         1 <= number <= NUMBER_MAX for number in numbers
     ):
         limits = f"{COUNTS[0]} to {COUNTS[-1]} numbers from 1 to {NUMBER_MAX}"
-        raise OutsideTrainedRange(f"The calculator task takes {limits}, got {expression}")
+        raise OutOfRangeError(f"The calculator task takes {limits}, got {expression}")
     return Instance(write_terms(terms))
 
 

@@ -28,7 +28,7 @@ class TraceKind(enum.Enum):
     CUT = "cut"
 
 
-class OutsideTrainedRange(ValueError):
+class OutOfRangeError(ValueError):
     """The text is a sentence of the task, with numbers that the reference models were not trained on."""
 
 

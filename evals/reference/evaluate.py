@@ -1,0 +1,300 @@
+"""Figures of the reference family on held-out problems, written to `figures.json`."""
+
+import collections
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import structlog
+import torch
+
+from .decoder import Decoder, RewardModel, num_parameters
+from .distillation import overlap
+from .folders import MODELS_FOLDER, load_decoder, load_reward_model
+from .reward_data import LabelledTrace, label, select_marks
+from .reward_training import auroc, mark_values
+from .sampler import Completion, sample
+from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
+from .tasks.countdown_moves import draw_play
+from .tasks.trace import Split, split_completion
+from .vocabulary import BOS_ID, encode
+
+log = structlog.get_logger()
+
+FIGURES_PATH = Path(__file__).parent / "figures.json"
+NUM_PROBLEMS = 600
+NUM_SAMPLES = 16
+HACKING_PROBLEMS = 200
+HACKING_SAMPLES = 64
+BOOTSTRAP_RESAMPLES = 10_000
+SEED = 20_240_601
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A mean over problems, with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Accuracy on one task; random rows: uniformly random legal play (None where legal play is exact)."""
+
+    num_problems: int
+    greedy: Rate
+    pass_at_1: Rate
+    pass_at_16: Rate
+    random_at_1: float | None = None
+    random_at_16: float | None = None
+    majority_of_16: Rate | None = None
+    majority_minus_greedy: Rate | None = None
+    mean_tokens: float
+    legal_share: float
+    restarts_per_sample: float
+
+
+class RewardFigures(msgspec.Struct, frozen=True):
+    """Step AUROC of the reward model on non-final steps of policy samples, and how many marks it rests on."""
+
+    countdown_two_left: float
+    countdown_two_left_marks: int
+    countdown_three_left: float
+    countdown_three_left_marks: int
+    arithmetic: float
+    arithmetic_marks: int
+
+
+class HackingFigures(msgspec.Struct, frozen=True):
+    """Arithmetic accuracy of best-of-N by the product of step values, for N = 1, 4, 16, 64."""
+
+    num_problems: int
+    by_prm: dict[int, float]
+    by_prm_overfit: dict[int, float]
+    step_auroc_prm_overfit: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """All figures of the family."""
+
+    seed: int
+    parameters: dict[str, int]
+    tasks: dict[str, TaskFigures]
+    draft_overlap: float
+    reward: RewardFigures
+    hacking: HackingFigures
+    evaluation_cpu_s: float
+
+
+def rate(outcomes: list[float], seed: int = SEED) -> Rate:
+    """Mean of one value per problem, with a percentile bootstrap interval over problems."""
+    values = np.array(outcomes, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(len(values), size=(BOOTSTRAP_RESAMPLES, len(values)))
+    low, high = np.percentile(values[picks].mean(axis=1), (2.5, 97.5))
+    return Rate(round(float(values.mean()), 4), round(float(low), 4), round(float(high), 4))
+
+
+def unique_instances(task: Any, counts: tuple[int, ...], number: int, seed: int) -> list[Any]:
+    """Distinct held-out problems, the counts of numbers in turn."""
+    rng = random.Random(seed)
+    instances: dict[Any, None] = {}
+    while len(instances) < number:
+        instances[task.generate(rng, Split.HELD_OUT, counts[len(instances) % len(counts)])] = None
+    return list(instances)
+
+
+def majority(answers: list[str | None]) -> str | None:
+    """The most frequent answer; the earliest of a tie; abstentions do not vote."""
+    votes = collections.Counter(answer for answer in answers if answer is not None)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def random_play_solves(rng: random.Random, instance: countdown.Instance, tries: int) -> bool:
+    """Whether one of `tries` uniformly random legal plays reaches the target."""
+    return any(draw_play(rng, instance.numbers)[-1].result == instance.target for _ in range(tries))
+
+
+class TaskSamples(msgspec.Struct, frozen=True):
+    """Problems of one task with a greedy completion and samples at temperature 1 of each."""
+
+    instances: list[Any]
+    greedy: list[Completion]
+    samples: list[list[Completion]]
+
+
+def draw_samples(policy: Decoder, task: Any, instances: list[Any], count: int, seed: int) -> TaskSamples:
+    """Greedy and sampled completions of the problems."""
+    prompts = [task.prompt(instance) for instance in instances]
+    generator = torch.Generator().manual_seed(seed)
+    greedy = sample(policy, prompts, 1, 0.0, generator)
+    samples = sample(policy, prompts, count, 1.0, generator)
+    return TaskSamples(instances, [group[0] for group in greedy], samples)
+
+
+def task_figures(drawn: TaskSamples, replay: Any) -> TaskFigures:
+    """The figures of one task from its samples."""
+    instances = drawn.instances
+    greedy = [
+        float(replay.replay_completion(instance, completion.text).correct)
+        for instance, completion in zip(instances, drawn.greedy, strict=True)
+    ]
+    results = [
+        [replay.replay_completion(instance, completion.text) for completion in group]
+        for instance, group in zip(instances, drawn.samples, strict=True)
+    ]
+    flat = [result for group in results for result in group]
+    figures = TaskFigures(
+        num_problems=len(instances),
+        greedy=rate(greedy),
+        pass_at_1=rate([float(np.mean([result.correct for result in group])) for group in results]),
+        pass_at_16=rate([float(any(result.correct for result in group[:NUM_SAMPLES])) for group in results]),
+        mean_tokens=round(float(np.mean([len(c.token_ids) for group in drawn.samples for c in group])), 1),
+        legal_share=round(float(np.mean([result.legal for result in flat])), 4),
+        restarts_per_sample=round(float(np.mean([result.restarts for result in flat])), 4),
+    )
+    if replay is arithmetic_replay:
+        return _with_majority(figures, drawn, greedy)
+    return _with_random_play(figures, instances)
+
+
+def _with_random_play(figures: TaskFigures, instances: list[countdown.Instance]) -> TaskFigures:
+    rng = random.Random(SEED)
+    draws = [instance for instance in instances for _ in range(4)]
+    at_1, at_16 = (
+        round(float(np.mean([random_play_solves(rng, instance, tries) for instance in draws])), 4)
+        for tries in (1, NUM_SAMPLES)
+    )
+    return msgspec.structs.replace(figures, random_at_1=at_1, random_at_16=at_16)
+
+
+def _with_majority(figures: TaskFigures, drawn: TaskSamples, greedy: list[float]) -> TaskFigures:
+    voted = []
+    for instance, group in zip(drawn.instances, drawn.samples, strict=True):
+        answer = majority([split_completion(completion.text)[1] for completion in group[:NUM_SAMPLES]])
+        voted.append(float(answer is not None and arithmetic_replay.check_answer(instance, answer)))
+    differences = [vote - single for vote, single in zip(voted, greedy, strict=True)]
+    return msgspec.structs.replace(
+        figures, majority_of_16=rate(voted), majority_minus_greedy=rate(differences)
+    )
+
+
+@torch.inference_mode()
+def draft_overlap(
+    policy: Decoder, draft: Decoder, prompts: list[str], completions: list[Completion]
+) -> float:
+    """Mean of 1 - TV over the completion tokens of policy samples."""
+    overlaps = []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        prompt_ids = [BOS_ID, *encode(prompt)]
+        token_ids = torch.tensor([prompt_ids + completion.token_ids])
+        rows = slice(len(prompt_ids) - 1, -1)
+        overlaps.append(overlap(policy(token_ids)[0, rows], draft(token_ids)[0, rows]))
+    return round(float(torch.cat(overlaps).mean()), 4)
+
+
+def labelled(drawn: TaskSamples, per_problem: int) -> list[LabelledTrace]:
+    """Labelled thinking texts of the first samples of each problem; those without a step are left out."""
+    traces = [
+        label(instance, split_completion(completion.text)[0])
+        for instance, group in zip(drawn.instances, drawn.samples, strict=True)
+        for completion in group[:per_problem]
+    ]
+    return [trace for trace in traces if trace.marks]
+
+
+def reward_figures(
+    prm: RewardModel, countdowns: list[LabelledTrace], sums: list[LabelledTrace]
+) -> RewardFigures:
+    """Step AUROC by numbers left."""
+    values = mark_values(prm, countdowns)
+    two = select_marks(countdowns, values, lambda trace, step: trace.num_remaining[step] == 2)
+    three = select_marks(countdowns, values, lambda trace, step: trace.num_remaining[step] == 3)
+    open_sums = select_marks(sums, mark_values(prm, sums), lambda trace, step: trace.num_remaining[step] > 1)
+    return RewardFigures(
+        *(round(auroc(two), 4), len(two.labels)),
+        *(round(auroc(three), 4), len(three.labels)),
+        *(round(auroc(open_sums), 4), len(open_sums.labels)),
+    )
+
+
+def best_of_n(model: RewardModel, drawn: TaskSamples) -> dict[int, float]:
+    """Accuracy of the sample with the largest product of step values, among the first N."""
+    outcomes: dict[int, list[bool]] = {1: [], 4: [], 16: [], 64: []}
+    for instance, group in zip(drawn.instances, drawn.samples, strict=True):
+        traces = [label(instance, split_completion(completion.text)[0]) for completion in group]
+        products = [float(np.prod(values)) if values else 0.0 for values in mark_values(model, traces)]
+        right = [
+            arithmetic_replay.replay_completion(instance, completion.text).correct for completion in group
+        ]
+        for count, chosen in outcomes.items():
+            chosen.append(right[int(np.argmax(products[:count]))])
+    return {count: round(float(np.mean(chosen)), 4) for count, chosen in outcomes.items()}
+
+
+def hacking_figures(policy: Decoder, prm: RewardModel, overfit: RewardModel) -> HackingFigures:
+    """What selecting by each reward model buys as N grows."""
+    instances = unique_instances(arithmetic, (4, 5, 6), HACKING_PROBLEMS, SEED + 7)
+    drawn = draw_samples(policy, arithmetic, instances, HACKING_SAMPLES, SEED + 7)
+    traces = labelled(drawn, 4)
+    overfit_scores = select_marks(traces, mark_values(overfit, traces), lambda trace, step: True)
+    return HackingFigures(
+        HACKING_PROBLEMS, best_of_n(prm, drawn), best_of_n(overfit, drawn), round(auroc(overfit_scores), 4)
+    )
+
+
+def evaluate() -> None:
+    """Compute all figures from the model folders and write them."""
+    started_s = time.process_time()
+    policy, draft = load_decoder(MODELS_FOLDER / "policy"), load_decoder(MODELS_FOLDER / "draft")
+    prm = load_reward_model(MODELS_FOLDER / "prm")
+    overfit = load_reward_model(MODELS_FOLDER / "prm-overfit")
+    drawn = {
+        name: draw_samples(
+            policy,
+            task,
+            unique_instances(task, counts, NUM_PROBLEMS, SEED + index),
+            NUM_SAMPLES,
+            SEED + index,
+        )
+        for index, (name, task, counts) in enumerate(
+            [
+                ("countdown-3", countdown, (3,)),
+                ("countdown-4", countdown, (4,)),
+                ("arithmetic", arithmetic, (4, 5, 6)),
+            ]
+        )
+    }
+    replays = {
+        "countdown-3": countdown_replay,
+        "countdown-4": countdown_replay,
+        "arithmetic": arithmetic_replay,
+    }
+    tasks = {name: task_figures(samples, replays[name]) for name, samples in drawn.items()}
+    log.info("tasks", **{name: msgspec.to_builtins(figures) for name, figures in tasks.items()})
+    countdowns = [*labelled(drawn["countdown-3"], 4), *labelled(drawn["countdown-4"], 4)]
+    figures = Figures(
+        seed=SEED,
+        parameters={
+            name: num_parameters(model)
+            for name, model in {"policy": policy, "draft": draft, "prm": prm, "prm-overfit": overfit}.items()
+        },
+        tasks=tasks,
+        draft_overlap=_mean_overlap(policy, draft, drawn),
+        reward=reward_figures(prm, countdowns, labelled(drawn["arithmetic"], 4)),
+        hacking=hacking_figures(policy, prm, overfit),
+        evaluation_cpu_s=round(time.process_time() - started_s),
+    )
+    FIGURES_PATH.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+    log.info("figures", path=str(FIGURES_PATH), draft_overlap=figures.draft_overlap)
+
+
+def _mean_overlap(policy: Decoder, draft: Decoder, drawn: dict[str, TaskSamples]) -> float:
+    prompts, completions = [], []
+    for name, samples in drawn.items():
+        task = arithmetic if name == "arithmetic" else countdown
+        prompts += [task.prompt(instance) for instance in samples.instances]
+        completions += [group[0] for group in samples.samples]
+    return draft_overlap(policy, draft, prompts, completions)
