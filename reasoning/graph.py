@@ -79,6 +79,10 @@ class SearchGraph:
         if parent is not None:
             self.nx_graph.add_edge(parent.id, node.id)
 
+    def remove(self, node: Node) -> None:
+        """Take back a step that never came to be."""
+        self.nx_graph.remove_node(node.id)
+
     def nodes(self) -> Iterator[Node]:
         """All nodes in the order they were added."""
         for _, node in self.nx_graph.nodes(data="node"):

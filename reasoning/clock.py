@@ -1,0 +1,208 @@
+"""Who goes next in one search: by logical time where a run must be reproducible, by the wall clock elsewhere.
+
+Logical time makes a search a discrete event simulation. Every running extension has a time: that at which it began plus
+the tokens committed since. No token beyond time t is granted before all events up to t (an extension that ended, a
+score) were delivered, in the order of (time, branch path), and what they woke has come to rest. So which branch gets the
+last token, which candidate is offered first and what a prune finds depend on the seed alone, not on batch, chunk or machine.
+"""
+
+import enum
+from typing import Protocol
+
+import anyio
+
+Path = tuple[int, ...]
+
+
+class TicketKind(enum.Enum):
+    EXTEND = enum.auto()
+    SCORE = enum.auto()
+
+
+class Ticket:
+    """One request of one branch, from its start until its result is delivered.
+
+    `committed_time` is the logical time up to which its tokens are committed; `ended` is set when the engine is done.
+    """
+
+    __slots__ = ("delivered", "ended", "granted", "in_flight", "kind", "path", "start", "suspended")
+
+    def __init__(self, path: Path, kind: TicketKind, start: int) -> None:
+        self.path = path
+        self.kind = kind
+        self.start = start
+        self.granted = 0
+        self.in_flight = 0
+        self.ended = False
+        self.suspended = False
+        self.delivered = anyio.Event()
+
+    @property
+    def committed_time(self) -> int:
+        return self.start + self.granted - self.in_flight
+
+    @property
+    def key(self) -> tuple[int, Path]:
+        return self.committed_time, self.path
+
+
+class Clock(Protocol):
+    """The order of one search. `may_grant`, `granted`, `committed` and `refunded` run on the engine's thread under the
+    ledger's lock, the rest on the event loop."""
+
+    reproducible: bool
+
+    def begin(self, path: Path, kind: TicketKind) -> Ticket:
+        """A request is about to be handed to the engine."""
+        ...
+
+    def may_grant(self, ticket: Ticket, *, scarce: bool) -> bool:
+        """Whether the ticket's next work may start now. `scarce`: the budget may not cover one more round for all."""
+        ...
+
+    def granted(self, ticket: Ticket) -> None:
+        """A token was granted and is in flight."""
+        ...
+
+    def committed(self, ticket: Ticket) -> None: ...
+
+    def refunded(self, ticket: Ticket) -> None: ...
+
+    async def finish(self, ticket: Ticket) -> None:
+        """The engine is done with the request: wait for its turn to be delivered."""
+        ...
+
+    def drop(self, ticket: Ticket) -> None:
+        """The request was cancelled; nothing will be delivered."""
+        ...
+
+    def running(self) -> list[Ticket]:
+        """Extensions that are not ended, by path."""
+        ...
+
+
+class WallClock:
+    """First come, first served."""
+
+    reproducible = False
+
+    def __init__(self) -> None:
+        self._running: dict[Path, Ticket] = {}
+
+    def begin(self, path: Path, kind: TicketKind) -> Ticket:
+        ticket = Ticket(path, kind, 0)
+        if kind is TicketKind.EXTEND:
+            self._running[path] = ticket
+        return ticket
+
+    def may_grant(self, ticket: Ticket, *, scarce: bool) -> bool:
+        return True
+
+    def granted(self, ticket: Ticket) -> None:
+        ticket.granted += 1
+        ticket.in_flight += 1
+
+    def committed(self, ticket: Ticket) -> None:
+        ticket.in_flight -= 1
+
+    def refunded(self, ticket: Ticket) -> None:
+        ticket.granted -= 1
+        ticket.in_flight -= 1
+
+    async def finish(self, ticket: Ticket) -> None:
+        self.drop(ticket)
+
+    def drop(self, ticket: Ticket) -> None:
+        if self._running.get(ticket.path) is ticket:
+            del self._running[ticket.path]
+
+    def running(self) -> list[Ticket]:
+        return [self._running[path] for path in sorted(self._running)]
+
+
+class LogicalClock:
+    """Logical time; see the module's text. `settled` says that nothing woken by the last event is still on its way."""
+
+    reproducible = True
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.settled = False
+        self._tickets: dict[Path, Ticket] = {}
+
+    def begin(self, path: Path, kind: TicketKind) -> Ticket:
+        ticket = Ticket(path, kind, self.now)
+        self._tickets[path] = ticket
+        self.settled = False
+        return ticket
+
+    def may_grant(self, ticket: Ticket, *, scarce: bool) -> bool:
+        if not self.settled or ticket.suspended:
+            return False
+        if ticket.kind is TicketKind.SCORE:
+            return True
+        for other in self._tickets.values():
+            if other is ticket or other.suspended:
+                continue
+            if other.kind is TicketKind.SCORE:
+                return False
+            if other.ended:
+                if other.committed_time <= ticket.committed_time:
+                    return False
+            elif other.committed_time < ticket.committed_time:
+                return False
+            elif scarce and other.in_flight == 0 and other.key < ticket.key:
+                return False
+        return True
+
+    def granted(self, ticket: Ticket) -> None:
+        ticket.granted += 1
+        ticket.in_flight += 1
+
+    def committed(self, ticket: Ticket) -> None:
+        ticket.in_flight -= 1
+
+    def refunded(self, ticket: Ticket) -> None:
+        ticket.granted -= 1
+        ticket.in_flight -= 1
+
+    async def finish(self, ticket: Ticket) -> None:
+        ticket.ended = True
+        self.settled = False
+        await ticket.delivered.wait()
+
+    def drop(self, ticket: Ticket) -> None:
+        if self._tickets.get(ticket.path) is ticket:
+            del self._tickets[ticket.path]
+            self.settled = False
+
+    def running(self) -> list[Ticket]:
+        tickets = (self._tickets[path] for path in sorted(self._tickets))
+        return [t for t in tickets if t.kind is TicketKind.EXTEND and not t.ended]
+
+    def deliver_next(self) -> bool:
+        """Deliver the next event whose turn has come; false where there is none."""
+        ticket = self._next_extension() or self._next_score()
+        if ticket is None:
+            return False
+        del self._tickets[ticket.path]
+        self.now = max(self.now, ticket.committed_time)
+        ticket.delivered.set()
+        return True
+
+    def _next_extension(self) -> Ticket | None:
+        """The earliest ended extension, once no running one can still end before it."""
+        extensions = [t for t in self._tickets.values() if t.kind is TicketKind.EXTEND and not t.suspended]
+        ended = [t for t in extensions if t.ended]
+        if not ended:
+            return None
+        first = min(ended, key=lambda t: t.key)
+        behind = any(not t.ended and t.committed_time < first.committed_time for t in extensions)
+        return None if behind else first
+
+    def _next_score(self) -> Ticket | None:
+        """Scores asked for at one time are computed as one round and delivered by path once all are there."""
+        scores = [t for t in self._tickets.values() if t.kind is TicketKind.SCORE]
+        if not scores or not all(t.ended for t in scores):
+            return None
+        return min(scores, key=lambda t: t.path)

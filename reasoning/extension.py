@@ -1,0 +1,157 @@
+"""How a branch is extended: admission, the request to the engine, and what comes back."""
+
+from typing import TYPE_CHECKING
+
+import anyio.lowlevel
+
+from ..engine.protocol import ExtendParams, Extension
+from ..engine.sampling.params import SamplingParams
+from ..engine.text.stop import Stop, StopRule, Until
+from ..strategies.base import Step
+from .caps import caps_in_force
+from .clock import Ticket, TicketKind
+from .graph import Node, NodeState
+from .meter import BranchMeter
+from .steps import step_ends
+from .track import Track
+
+if TYPE_CHECKING:
+    from .branch import SearchBranch
+
+_CUT = (Stop.BUDGET, Stop.CANCELLED, Stop.CONTEXT)
+
+
+async def extend_branch(
+    branch: "SearchBranch",
+    until: Until,
+    max_tokens: int | None,
+    sampling: SamplingParams,
+    model: str,
+    strings: tuple[str, ...],
+) -> Step:
+    """Extend as `Branch.extend` says. Thinking and answer are two requests: the answer alone may use the reserve."""
+    if until not in (Until.ANSWER, Until.END) or branch.answering:
+        return await _extend_once(branch, until, max_tokens, sampling, model, strings)
+    first = await _extend_once(branch, Until.THINK, max_tokens, sampling, model, strings)
+    left = None if max_tokens is None else max_tokens - first.generated
+    if first.stop is not Stop.THINK_END or left == 0 or not branch.live:
+        return first
+    second = await _extend_once(branch, until, left, sampling, model, strings)
+    return Step(
+        tokens=first.tokens + second.tokens,
+        text=first.text + second.text,
+        stop=second.stop,
+        logprobs=first.logprobs + second.logprobs,
+        generated=first.generated + second.generated,
+    )
+
+
+async def _extend_once(
+    branch: "SearchBranch",
+    until: Until,
+    max_tokens: int | None,
+    sampling: SamplingParams,
+    model: str,
+    strings: tuple[str, ...],
+) -> Step:
+    run = branch.run
+    run.touch()
+    limit = _limit(branch, until, max_tokens, model)
+    if limit <= 0:
+        await anyio.lowlevel.checkpoint()
+        return Step(tokens=(), text="", stop=Stop.CONTEXT)
+    await run.admission.enter(branch.path, until, limit, answering=branch.answering)
+    run.touch()
+    ended_by_itself = False
+    try:
+        step = await _request(branch, until, limit, sampling, model, strings)
+        ended_by_itself = step.stop not in _CUT
+        return step
+    finally:
+        run.admission.leave(branch.path, ended_by_itself=ended_by_itself)
+
+
+def _limit(branch: "SearchBranch", until: Until, max_tokens: int | None, model: str) -> int:
+    """Tokens that the extension may take: room in the context, the step's length, what the caller and the run allow."""
+    run = branch.run
+    limits = [run.models[model].max_model_len - len(branch.prompt) - len(branch.tokens)]
+    if until is Until.STEP:
+        limits.append(run.tokens_per_step or run.step_tokens)
+    if max_tokens is not None:
+        limits.append(max_tokens)
+    elif run.max_tokens is not None:
+        limits.append(run.max_tokens)
+    return min(limits)
+
+
+async def _request(
+    branch: "SearchBranch", until: Until, limit: int, sampling: SamplingParams, model: str, strings: tuple[str, ...]
+) -> Step:
+    """One `extend` of the engine, in the clock's order."""
+    run = branch.run
+    sequence = branch.sequence(model)
+    branch.closed = False
+    with run.ledger.lock:
+        run.kv.use(branch)
+        ticket = run.clock.begin(branch.path, TicketKind.EXTEND)
+        run.track_holder(branch)
+        node = branch.trail.begin(branch, "step")
+    track = Track(branch, branch.trail.nodes[:-1], node)
+    meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.answering)
+    rule = StopRule(
+        until=until,
+        eos_ids=run.models[model].profile.stop_ids,
+        strings=strings,
+        mark=run.step_mark,
+        tokens_per_step=run.tokens_per_step,
+    )
+    params = ExtendParams(sampling=sampling, stop=rule, max_tokens=limit, order=branch.path)
+    try:
+        extension = await run.backend.extend(sequence, params, meter)
+        await run.clock.finish(ticket)
+    except BaseException as error:
+        _abandon(branch, ticket, node, error)
+        raise
+    run.touch()
+    return _take(branch, extension, track, model)
+
+
+def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseException) -> None:
+    """The request was cancelled or failed: what was granted and executed stays charged to its node."""
+    run = branch.run
+    with run.ledger.lock:
+        run.clock.drop(ticket)
+        run.kv.resize(node, -node.length)
+    failed = isinstance(error, Exception)
+    reason = f"failed: {error}" if failed else "cancelled"
+    if node.state is NodeState.LIVE:
+        node.state, node.reason = NodeState.PRUNED, reason
+    node.stop = str(Stop.CANCELLED)
+    branch.prune(reason)
+
+
+def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str) -> Step:
+    """Put the engine's result on the branch: tokens, steps, phase."""
+    run = branch.run
+    tokens = extension.tokens
+    with run.ledger.lock:
+        if extension.generated == 0 and not tokens:
+            branch.trail.discard(branch)
+            steps = []
+        else:
+            ends = step_ends(branch, tokens) or [0]
+            steps = branch.trail.end_extension(extension, ends, track)
+    branch.generated_on(model)
+    if extension.stop is Stop.THINK_END:
+        branch.answer_start = len(branch.tokens)
+    branch.closed = extension.stop in (Stop.EOS, Stop.ANSWER)
+    if branch.closed and branch.live:
+        branch.trail.nodes[-1].state = NodeState.FINISHED
+    branch.emit_steps(steps)
+    return Step(
+        tokens=tokens,
+        text=branch.tokenizer.decode(tokens),
+        stop=extension.stop,
+        logprobs=extension.logprobs,
+        generated=extension.generated,
+    )

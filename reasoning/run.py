@@ -1,0 +1,180 @@
+"""The state that all parts of one search share: engine, ledger, clock, graph and events."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from ..engine.protocol import Backend, EngineUsage, ModelInfo, Verdict
+from ..engine.sampling.params import SamplingParams
+from ..verifiers.base import Verifier
+from ..verifiers.problem import Problem
+from .admission import Admission
+from .budget import Budget
+from .clock import Clock, LogicalClock, Path, Ticket, WallClock
+from .events import Event
+from .graph import SearchGraph
+from .kv import KvHolder, OwnedKv, Room
+from .ledger import Ledger
+from .settle import Rest, Settler
+
+log = structlog.get_logger(__name__)
+
+
+def branch_seed(run_seed: int, problem_id: str, path: Path) -> int:
+    """The 64-bit seed of a branch: a hash of run, problem and path, so that no two branches share their noise."""
+    text = f"{run_seed}\x00{len(problem_id)}\x00{problem_id}\x00{'.'.join(map(str, path))}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class Prunable(Protocol):
+    """A branch as the run holds it until it is pruned."""
+
+    path: Path
+
+    def prune(self, reason: str) -> None: ...
+
+
+class Run:
+    """One search in progress, as its branches see it."""
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        problem: Problem,
+        budget: Budget,
+        seed: int,
+        verifier: Verifier | None,
+        sampling: SamplingParams,
+        settler: Settler | None,
+        step_tokens: int = 256,
+        step_mark: str | None = None,
+        tokens_per_step: int | None = None,
+        max_tokens: int | None = None,
+        think: bool | None = None,
+        namespace: str = "",
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.models: Mapping[str, ModelInfo] = backend.models
+        self.policy = "policy"
+        self.problem = problem
+        self.problem_id = problem.id or problem.text
+        self.seed = seed
+        self.verifier = verifier
+        self.sampling = sampling
+        self.step_tokens = step_tokens
+        self.step_mark = step_mark
+        self.tokens_per_step = tokens_per_step
+        self.max_tokens = max_tokens
+        self.think = think
+        self.namespace = namespace
+        self.usage = EngineUsage()
+        self.graph = SearchGraph()
+        self.notes: list[str] = []
+        self.failures: list[BaseException] = []
+        self.kv = OwnedKv(budget.kv_tokens)
+        profile = self.models[self.policy].profile
+        self.ledger = Ledger(budget, thinks=profile.thinks and think is not False)
+        self.clock: Clock = LogicalClock() if settler is not None else WallClock()
+        self.admission = Admission(self.ledger, reproducible=settler is not None)
+        self.rest: Rest | None = None
+        self._settler = settler
+        if settler is not None and isinstance(self.clock, LogicalClock):
+            self.rest = Rest(self.clock, settler)
+            settler.register(self.rest, self)
+        self._on_event = on_event
+        self._holders: dict[Path, KvHolder] = {}
+        self._live: dict[Path, Prunable] = {}
+
+    def enter(self, branch: "Prunable") -> None:
+        """A branch came to be."""
+        self._live[branch.path] = branch
+
+    def leave(self, branch: "Prunable") -> None:
+        """A branch was pruned."""
+        self._live.pop(branch.path, None)
+        self._holders.pop(branch.path, None)
+
+    def close(self) -> None:
+        """The search is over: prune what lives; the settler forgets it."""
+        for branch in list(self._live.values()):
+            branch.prune("search ended")
+        if self._settler is not None and self.rest is not None:
+            self._settler.forget(self.rest)
+
+    def touch(self) -> None:
+        """A task of this search is on its way: no token is granted until it came to rest."""
+        if self.rest is not None:
+            self.rest.touch()
+
+    def outside(self, delta: int) -> None:
+        """A task waits for work that is not the engine's (+1), or has it (-1): the search cannot settle meanwhile."""
+        if self.rest is not None:
+            self.rest.external += delta
+            self.rest.touch()
+
+    def emit(self, event: Callable[..., Event], **fields: Any) -> None:
+        """Send an event to whoever watches."""
+        if self._on_event is not None:
+            self._on_event(event(problem_id=self.problem_id, tokens_spent=self.ledger.tokens_spent, **fields))
+
+    @property
+    def watched(self) -> bool:
+        return self._on_event is not None
+
+    def scarce(self, *, answering: bool) -> bool:
+        """Whether one more token for every running branch may not be covered, so that the order of grants matters."""
+        budget = self.ledger.budget
+        if budget.flops is not None or budget.kv_tokens is not None:
+            return True
+        left = self.ledger.tokens_left(answering=answering)
+        return left is not None and left < len(self.clock.running())
+
+    def no_room(self, room: Room) -> Verdict:
+        """The verdict for a branch at the KV cap."""
+        match room:
+            case Room.NEVER:
+                self.ledger.refused = True
+                return Verdict.REFUSED
+            case Room.YIELD:
+                return Verdict.YIELD
+        self.backend.notify()
+        return Verdict.DEFER
+
+    def try_resume(self, ticket: Ticket, holder: KvHolder) -> bool:
+        """Let a suspended branch go on where it fits again. In logical time this waits until the search is at rest."""
+        if isinstance(self.clock, LogicalClock):
+            return False
+        return self._resume(ticket, holder)
+
+    def _resume(self, ticket: Ticket, holder: KvHolder) -> bool:
+        if not self.kv.may_resume(holder, self.clock.running()):
+            return False
+        ticket.suspended = False
+        self.kv.use(holder)
+        return True
+
+    def track_holder(self, holder: KvHolder) -> None:
+        """Remember the branch of a running ticket, so that it can be resumed."""
+        self._holders[holder.path] = holder
+
+    def advance(self) -> bool:
+        """`SettleHook`: deliver the next event, else start or resume what waits."""
+        clock = self.clock
+        assert isinstance(clock, LogicalClock)
+        with self.ledger.lock:
+            return clock.deliver_next() or self._resume_suspended(clock) or self.admission.start_waiting()
+
+    def _resume_suspended(self, clock: LogicalClock) -> bool:
+        for ticket in clock.running():
+            if ticket.suspended and self._resume(ticket, self._holders[ticket.path]):
+                ticket.start += max(0, clock.now - ticket.committed_time)
+                return True
+        return False
+
+    def on_settled(self) -> None:
+        """`SettleHook`: nothing is on its way, the engine may grant again."""
+        self.backend.notify()

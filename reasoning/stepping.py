@@ -1,0 +1,25 @@
+"""How steps are cut: `step=mark:TEXT` or `step=tokens:N` instead of the model's own mark."""
+
+import msgspec
+
+from ..engine.errors import UsageError
+
+
+class Stepping(msgspec.Struct, frozen=True):
+    """`mark` replaces the profile's step mark; `tokens` cuts by count; both None leaves the profile's."""
+
+    mark: str | None = None
+    tokens: int | None = None
+
+
+def parse_step(text: str | None) -> Stepping:
+    """Read the option. Raises `UsageError` for other forms."""
+    if text is None:
+        return Stepping()
+    kind, colon, value = text.partition(":")
+    if colon and value:
+        if kind == "mark":
+            return Stepping(mark=value.encode().decode("unicode_escape"))
+        if kind == "tokens" and value.isdecimal() and int(value) > 0:
+            return Stepping(tokens=int(value))
+    raise UsageError(f"step={text!r}: give mark:TEXT (a step ends at TEXT) or tokens:N (N above 0)")
