@@ -1,5 +1,6 @@
 r"""Comparing answers: the key under which equal answers vote together.
- Two answers are the same when their keys are. The fast path here reads integers, fractions, decimals,
+
+Two answers are the same when their keys are. The fast path here reads integers, fractions, decimals,
 percents, scientific notation, tuples, sets, intervals, lists and choice letters exactly, as text: nothing is
 evaluated or rounded, so 1234567 and 1234571 differ, and so do 50 and 50 %. What it cannot read is compared
 as normalised text. A symbolic tier between the two belongs into `canonical`.
@@ -25,7 +26,8 @@ _CHARACTERS = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "×": "*", "⋅": "*", "·": "*", "÷": "/", "⁄": "/", "∕": "/",
         "π": r"\pi", "∞": r"\infty", "√": r"\sqrt", "≤": r"\le", "≥": r"\ge", "°": "", "’": "'",
-        "₂": "_2", "⁰": "^0", "¹": "^1", "²": "^2", "³": "^3", "⁴": "^4", "⁵": "^5", "⁶": "^6", "⁷": "^7", "⁸": "^8", "⁹": "^9", "⁻": "^-",
+        "₂": "_2", "⁰": "^0", "¹": "^1", "²": "^2", "³": "^3",
+        "⁴": "^4", "⁵": "^5", "⁶": "^6", "⁷": "^7", "⁸": "^8", "⁹": "^9", "⁻": "^-",
     }
 )  # fmt: skip
 _VULGAR_FRACTIONS = str.maketrans(
@@ -37,7 +39,7 @@ _SYNONYMS = (
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\s*\\(?:cdot|times)(?![A-Za-z])\s*"), "*"),
     (re.compile(r"\s*\\div(?![A-Za-z])\s*"), "/"),
-    (re.compile(r"\\l?geq?(?![A-Za-z])"), r"\\ge"),
+    (re.compile(r"\\geq(?![A-Za-z])"), r"\\ge"),
     (re.compile(r"\\leq(?![A-Za-z])"), r"\\le"),
     (re.compile(r"\\%"), "%"),
     (re.compile(r"\{,\}"), ","),

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict on one candidate.
-     `value` lies in [0, 1], or is None where the verifier cannot tell. `verified` is true or false only from a
-    sound verifier (exact replay, tests passed). `steps` holds one value per step for step verifiers. `detail` is
-    one line for a person ("budget" where the budget did not cover the scoring).
+
+    `value` lies in [0, 1], or is None where the verifier cannot tell.
+    `verified` is true or false only from a sound verifier (exact replay, tests passed). `steps` holds one
+    value per step for step verifiers. `detail` is one line for a person ("budget" where the budget did not
+    cover the scoring).
     """
 
     value: float | None = None

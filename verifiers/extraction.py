@@ -1,5 +1,6 @@
 r"""Finding the final answer in free text.
- The forms are tried from the most explicit to the least: the last complete `\boxed{}`, `<answer>`, `####`,
+
+The forms are tried from the most explicit to the least: the last complete `\boxed{}`, `<answer>`, `####`,
 "answer is", a lone choice letter, the last number. A form that was opened and never closed means that the
 text was cut inside its answer: that is an abstention, and no weaker form is tried. Nothing is ever
 evaluated.

@@ -10,8 +10,9 @@ from .base import Verifier
 @runtime_checkable
 class Task(Protocol):
     """A kind of problem, bound to one instance: what to send to the model, and how to read and check its
-        answer.
-     Tasks are found by the entry point group `branchwise.tasks`, whose values are classes with a class method
+    answer.
+
+    Tasks are found by the entry point group `branchwise.tasks`, whose values are classes with a class method
     `recognise(text) -> Task | None`: None where the text is not of this task, `UsageError` where it is but
     cannot be solved (a number outside the trained range).
     """

@@ -1,5 +1,6 @@
 """The verifiers at hand, by the entry point group `branchwise.verifiers`.
- A value is a class. It is made without arguments, or by its class method `for_problem(problem)` where it has
+
+A value is a class. It is made without arguments, or by its class method `for_problem(problem)` where it has
 one: a verifier that depends on the kind of problem says there what it can check, and raises `UsageError` for
 others.
 """

@@ -14,11 +14,11 @@ _StepKey = bytes
 
 
 class RewardVerifier:
-    """Scores partial and whole solutions with the reward head of the model `prm` at the last token of each
-        step.
-     One instance serves one search. It keeps the values of each branch and asks only for steps that neither the
-    branch nor an ancestor had scored; siblings never share, so that what is computed does not depend on who came
-    first.
+    """Scores partial and whole solutions with the reward head of the model `prm` at each step's last token.
+
+    One instance serves one search. It keeps the values of each branch and asks only for steps that
+    neither the branch nor an ancestor had scored; siblings never share, so that what is computed does not
+    depend on who came first.
     """
 
     name = MODEL
@@ -33,8 +33,8 @@ class RewardVerifier:
         self._values: dict[str, dict[_StepKey, float]] = {}
 
     async def score(self, candidate: Candidate) -> Score:
-        """Aggregated value of the marked steps; None where there is none, or the budget does not cover the
-        new ones."""
+        """Aggregated value of the marked steps; None where there is none or the budget refuses the new
+        ones."""
         steps = [step for step in candidate.steps if step.marked]
         if not steps:
             return Score(detail="no step")

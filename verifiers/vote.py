@@ -1,5 +1,6 @@
 """Choosing one candidate among many: pure functions over ballots, the same for any order of the ballots.
- A ballot without a key abstains and never wins. Only the best tier votes: candidates that a sound verifier
+
+A ballot without a key abstains and never wins. Only the best tier votes: candidates that a sound verifier
 passed, else complete ones, else cut ones; within these, unrefuted before refuted. A score or log-probability
 of None means "cannot tell" and weighs like the average of the known ones, never like 0. Every tie goes to
 the lowest branch id.
@@ -27,9 +28,10 @@ class Select(enum.StrEnum):
 
 class Ballot(msgspec.Struct, frozen=True, kw_only=True):
     """What a vote sees of one candidate.
-     `order`: the branch id as child indices from the root. `key`: the answer's canonical key, None for an
-    abstention. `score` lies in [0, 1]; `logprob` is the mean log-probability of the sampled tokens; `verified`
-    is a sound verifier's verdict.
+
+    `order`: the branch id as child indices from the root. `key`: the
+    answer's canonical key, None for an abstention. `score` lies in [0, 1]; `logprob` is the mean
+    log-probability of the sampled tokens; `verified` is a sound verifier's verdict.
     """
 
     order: tuple[int, ...]
@@ -79,9 +81,10 @@ def weighted(voters: Sequence[Ballot]) -> Tally:
 
 def borda(voters: Sequence[Ballot], power: float = BORDA_POWER) -> Tally:
     """Sum per key of `(N - rank + 1) ** power` over the N voters ranked by confidence (Kang et al. 2025,
-        arXiv 2502.18581).
-     The confidence is the score where any voter has one, else the mean log-probability. Equals share the average
-    of their ranks' points.
+    arXiv 2502.18581).
+
+    The confidence is the score where any voter has one, else the mean log-probability.
+    Equals share the average of their ranks' points.
     """
     confidence = _filled(
         [voter.score for voter in voters] if _scored(voters) else [voter.logprob for voter in voters]
@@ -114,8 +117,7 @@ def _scored(voters: Iterable[Ballot]) -> bool:
 
 
 def _elect(voters: Sequence[Ballot], tally: Tally) -> Ballot:
-    """The best voter of the key with the highest total; a tie of keys goes to the one with the lowest branch
-    id."""
+    """The best voter of the key with the highest total; ties go to the lowest branch id."""
     most = max(tally.values())
     key = next(voter.key for voter in voters if voter.key and tally[voter.key] == most)
     return _highest([voter for voter in voters if voter.key == key], lambda voter: voter.score)
