@@ -1,4 +1,5 @@
-"""The whole contract that a strategy author must know: `Strategy`, and the `Search` and `Branch` that drive it."""
+"""The whole contract that a strategy author must know: `Strategy`, and the `Search` and `Branch` that
+drive it."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -12,11 +13,13 @@ from ..engine.text.stop import Stop, Until
 from ..verifiers.base import Score, Verifier
 from ..verifiers.problem import Problem
 from ..verifiers.vote import Select
+from .parameters import check
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What one `extend` or `append` added to a branch: ids, their text, raw log-probabilities (one per sampled token,
-    none for forced ones) and why it ended. `generated` counts the positions that were paid for."""
+    """What one `extend` or `append` added to a branch: ids, their text, raw log-probabilities (one per
+    sampled token, none for forced ones) and why it ended. `generated` counts the positions that were paid
+    for."""
 
     tokens: tuple[int, ...]
     text: str
@@ -99,6 +102,12 @@ class Branch(Protocol):
         """Generate. Never raises for a spent budget: the step says so."""
         ...
 
+    async def conclude(self, *, max_tokens: int | None = None) -> Step:
+        """Force the end of thinking where it has not ended, and generate the answer, from the reserve
+        where the budget is spent. Adds nothing to a complete branch. Never raises for a spent budget: the
+        step says so."""
+        ...
+
     async def append(self, content: str | Sequence[int]) -> Step:
         """Force tokens; they are charged, all or none (stop "budget")."""
         ...
@@ -112,7 +121,8 @@ class Branch(Protocol):
         ...
 
     def prune(self, reason: str) -> None:
-        """Invalidate the handle; its blocks are free before the next plan. The graph keeps it, with the reason."""
+        """Invalidate the handle; its blocks are free before the next plan. The graph keeps it, with the
+        reason."""
         ...
 
 
@@ -170,8 +180,8 @@ class Search(Protocol):
     def each(
         self, branches: Iterable[Branch], fn: Callable[[Branch], Awaitable[Any]]
     ) -> "AbstractAsyncContextManager[AsyncIterator[Branch]]":
-        """Run `fn` on all branches side by side and yield each as it completes. A failure of one is recorded on that
-        branch and the rest go on. Leaving the block prunes what is unfinished."""
+        """Run `fn` on all branches side by side and yield each as it completes. A failure of one is
+        recorded on that branch and the rest go on. Leaving the block prunes what is unfinished."""
         ...
 
     def offer(self, branch: Branch) -> None:
@@ -182,7 +192,9 @@ class Search(Protocol):
         """A new root with a prompt of its own: a judge, a refinement, an aggregation."""
         ...
 
-    def phase(self, name: str, *, tokens: int | None = None, flops: int | None = None) -> AbstractAsyncContextManager[BudgetView]:
+    def phase(
+        self, name: str, *, tokens: int | None = None, flops: int | None = None
+    ) -> AbstractAsyncContextManager[BudgetView]:
         """A nested cap on what is spent inside the block."""
         ...
 
@@ -203,19 +215,26 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of all strategies: parameters as fields, the algorithm in `run`.
 
-    `run` drives the search and returns when it is done; the incumbent among what it offered is the answer. It is cancelled
-    when the budget's deadline passes or, where `stops_on_verified`, a sound verifier passed a candidate.
+    `run` drives the search and returns when it is done; the incumbent among what it offered is the
+    answer. It is cancelled when the budget's deadline passes or, where `stops_on_verified`, a sound
+    verifier passed a candidate.
     """
 
     needs: ClassVar[Needs] = Needs()
     lossless: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check every parameter against its type and range: `UsageError` in one line where one does not
+        hold."""
+        check(self, str(type(self).__struct_config__.tag))
 
     async def run(self, search: Search) -> None:
         """Solve `search.problem`."""
         raise NotImplementedError(type(self).__name__)
 
     def selection(self) -> Select:
-        """How the incumbent is chosen among the offered; strategies that let the user choose return their field."""
+        """How the incumbent is chosen among the offered; strategies that let the user choose return their
+        field."""
         return Select.WEIGHTED_VOTE
 
     def stops_on_verified(self) -> bool:

@@ -5,7 +5,6 @@ one: a verifier that depends on the kind of problem says there what it can check
 others.
 """
 
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, Protocol, cast
 
@@ -14,6 +13,7 @@ import structlog
 
 from ..engine.errors import UsageError
 from .base import Verifier
+from .nearest import unknown
 from .problem import Problem
 
 GROUP = "branchwise.verifiers"
@@ -69,10 +69,7 @@ def load_verifier(name: str) -> type[Any]:
             raise UsageError(
                 f"verifier {name!r}: its package cannot be loaded ({point.value}: {error})"
             ) from error
-    names = verifier_names()
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    raise UsageError(f"verifier {name!r}: not known; {hint}there are: {', '.join(names)}")
+    raise UsageError(unknown("verifier", name, verifier_names()))
 
 
 def describe() -> list[VerifierInfo]:
