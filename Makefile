@@ -23,6 +23,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c "import sys; sys.exit(sys.prefix != '$(CURDIR)/$(VENV)')" 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@rm -rf *.egg-info  # metadata in the working directory would go before the installed one, and grow stale
 	@printf '%s' '$(CURDIR)' > $@
 
 demo: $(STAMP)

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ..reasoning.budget import Budget
-from ..reasoning.cli.options import Verbose
+from ..reasoning.cli.options import Verbose, whole
 from ..reasoning.cli.quantity import format_budget
 from ..reasoning.solution import Solution
 from .reference.tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
@@ -48,9 +48,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command()
 def demo(
-    problems: Annotated[int, typer.Option(min=2, max=1000, help="How many, the tasks in turn.")] = 10,
-    n: Annotated[int, typer.Option(min=1, max=4096, help="Candidates per problem.")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the problems and the samples.")] = 0,
+    problems: Annotated[
+        int,
+        typer.Option(parser=whole("--problems", least=2), metavar="N", help="How many, the tasks in turn."),
+    ] = 10,
+    n: Annotated[
+        int, typer.Option(parser=whole("-n", least=1), metavar="N", help="Candidates per problem.")
+    ] = 32,
+    seed: Annotated[
+        int,
+        typer.Option(
+            parser=whole("--seed", least=0), metavar="N", help="Draws the problems and the samples."
+        ),
+    ] = 0,
     verbose: Verbose = 0,
 ) -> None:
     """Solve held-out problems with the reference model, best-of-n against greedy."""

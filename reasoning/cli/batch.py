@@ -50,7 +50,7 @@ async def solve_lines(
     *,
     jobs: int,
 ) -> int:
-    """Solve at most `jobs` lines at a time, write each once all before it are written, return the worst status."""
+    """Solve at most `jobs` lines at a time, write each once those before it are, return the worst status."""
     outcomes: list[Outcome | None] = [None] * len(lines)
     limiter = anyio.CapacityLimiter(jobs)
     written = 0

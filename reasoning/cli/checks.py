@@ -1,14 +1,26 @@
 """Checks of arguments that need no model: what they refuse is refused before anything is loaded."""
 
 import re
-from importlib.metadata import entry_points
+from collections.abc import Sequence
 
 from ...engine.errors import UsageError
+from ...strategies.base import Strategy
+from ...strategies.grammar import parse_strategy, with_settings
+from ...verifiers.problem import Problem
+from ...verifiers.registry import load_verifier
+from ..prompting import read_problem
 from ..source import find_source
-from .nearest import nearest
+from ..stepping import parse_step
+from .nearest import hint
+from .quantity import parse_settings
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def checked_strategy(text: str, settings: Sequence[str]) -> Strategy:
+    """The strategy that `--strategy` and the `--set` options name together."""
+    return with_settings(parse_strategy(text), parse_settings(settings))
 
 
 def checked_source(name: str) -> str:
@@ -18,9 +30,9 @@ def checked_source(name: str) -> str:
 
 
 def checked_verifier(name: str | None) -> str | None:
-    known = [point.name for point in entry_points(group="branchwise.verifiers")]
-    if name is not None and name not in known:
-        raise UsageError(f"verifier {name!r}: no such verifier; {nearest(name, known)}")
+    """`name`, where a verifier is registered under it."""
+    if name is not None:
+        load_verifier(name)
     return name
 
 
@@ -32,13 +44,16 @@ def checked_device(name: str) -> str:
 
 def checked_dtype(name: str) -> str:
     if name not in _DTYPES:
-        raise UsageError(f"--dtype {name}: no such type; {nearest(name, _DTYPES)}")
+        raise UsageError(f"--dtype {name}: no such type; {hint(name, _DTYPES)}")
     return name
 
 
 def checked_step(step: str | None) -> str | None:
-    if step is None or (step.startswith("mark:") and len(step) > len("mark:")):
-        return step
-    if re.fullmatch(r"tokens:[1-9]\d*", step) is None:
-        raise UsageError(f"--step {step}: give mark:TEXT, or tokens:N with N above 0")
+    """`step`, where it is of the form that `Reasoner.solve` reads."""
+    parse_step(step)
     return step
+
+
+def check_readable(problem: str, model: str) -> None:
+    """Refuse a problem that a family which solves only its own tasks cannot read."""
+    read_problem(Problem(text=problem), find_source(model))

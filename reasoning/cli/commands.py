@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ...engine.errors import BranchwiseError, UsageError
-from .nearest import nearest
+from .nearest import hint
 
 GROUP = "branchwise.commands"
 
@@ -32,7 +32,7 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise UsageError(f"command {name!r}: no such command; {nearest(name, self.list_commands(ctx))}")
+            raise UsageError(f"command {name!r}: no such command; {hint(name, self.list_commands(ctx))}")
         command = super().resolve_command(ctx, args)
         if isinstance(broken := command[1], BrokenCommand):
             raise broken.error

@@ -7,7 +7,8 @@ import warnings
 
 import structlog
 
-LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+# What ends a command is reported by the command itself, in one line: by default nothing is logged beside it.
+LEVELS = (logging.CRITICAL, logging.INFO, logging.DEBUG)
 
 
 def configure_logs(verbosity: int) -> None:

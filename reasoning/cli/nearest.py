@@ -1,13 +1,12 @@
-"""What a mistyped name probably meant."""
+"""What a mistyped name probably meant, as the end of an error line."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from ...strategies.parameters import nearest
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error line: the close matches of `name`, else all that is known."""
+def hint(name: str, known: Iterable[str]) -> str:
+    """The close matches of `name`, else all that is known."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(names)}" if names else "none are installed"
+    close = nearest(name, names)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"

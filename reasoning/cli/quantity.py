@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from ...engine.errors import UsageError
 from ..budget import Budget
-from .nearest import nearest
+from .nearest import hint
 
 DEFAULT_BUDGET = "tokens=16384"
 
@@ -22,7 +22,7 @@ def parse_budget(text: str) -> Budget:
     values: dict[str, int | float] = {}
     for name, value in parse_pairs(text, what="budget", example=DEFAULT_BUDGET):
         if name not in _FIELDS:
-            raise UsageError(f"budget {name!r}: no such limit; {nearest(name, _FIELDS)}")
+            raise UsageError(f"budget {name!r}: no such limit; {hint(name, _FIELDS)}")
         if name in values:
             raise UsageError(f"budget {name}: given twice in {text!r}; give each limit once")
         values[name] = _seconds(value) if name == "seconds" else _count(name, value)
@@ -41,7 +41,7 @@ def parse_pairs(text: str, *, what: str, example: str) -> list[tuple[str, str]]:
 
 
 def parse_bytes(text: str) -> int:
-    """`2GiB`, `512MiB`, `2GB` or a plain number of bytes. With an i the unit is a power of 1024, else of 1000."""
+    """`2GiB`, `512MiB`, `2GB` or bytes. Units with an i are powers of 1024, others of 1000."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or not float(match[1]) > 0:
         raise UsageError(f"memory size {text!r}: give a number above 0 with a unit, such as 2GiB or 512MiB")

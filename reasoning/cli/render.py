@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from ...strategies.base import Strategy
+from ...strategies.grammar import format_strategy
 from ..budget import Budget
 from ..solution import Reason, Solution
 from .quantity import format_budget
@@ -32,7 +34,6 @@ def solution_lines(solution: Solution, budget: Budget) -> list[str]:
         ("candidates", f"{len(solution.candidates)}, {complete} complete"),
         ("kv", _sharing(engine)),
         ("seconds", _figure(engine.get("seconds"))),
-        ("strategy", strategy_text(solution.strategy)),
         ("seed", str(solution.seed)),
         *(("note", note) for note in solution.notes),
         ("error", solution.error or ""),
@@ -51,18 +52,9 @@ def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def budget_line(budget: Budget) -> str:
-    return f"budget: {format_budget(budget)}"
-
-
-def strategy_text(strategy: dict[str, Any]) -> str:
-    """A strategy's JSON form back in the grammar that names it: `name(k=v, inner=name(...))`."""
-    inner = ", ".join(
-        f"{name}={strategy_text(value) if isinstance(value, dict) else value}"
-        for name, value in strategy.items()
-        if name != "type"
-    )
-    return f"{strategy.get('type', '')}({inner})"
+def asking_lines(strategy: Strategy, budget: Budget) -> list[str]:
+    """What will be run, before it is."""
+    return [f"strategy: {format_strategy(strategy)}", f"budget: {format_budget(budget)}"]
 
 
 def _share(spent: int, limit: int | None) -> str:

@@ -15,7 +15,7 @@ from ..solution import Reason, Solution
 from .batch import Line, Outcome, failure, solve_lines
 from .interrupt import Interrupt, interruptible
 from .live import SearchView, shown_live
-from .render import budget_line, encode, solution_lines, solution_object
+from .render import asking_lines, encode, solution_lines, solution_object
 from .requests import Asking, Opening, Printing
 
 ANSWERED, NO_ANSWER, FAILED = 0, 1, 3
@@ -27,10 +27,9 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
     """Solve one problem, print it, and return the exit status."""
     console = Console()
     async with Reasoner.open(**msgspec.structs.asdict(opening)) as reasoner:
-        say = log.info if printing.json else console_line
-        for line in reasoner.plan_memory:
+        say = log.info if printing.json else typer.echo
+        for line in (*reasoner.plan_memory, *asking_lines(asking.strategy, asking.budget)):
             say(line)
-        say(budget_line(asking.budget))
         view = SearchView(problem, asking.budget) if console.is_terminal and not printing.json else None
         async with interruptible(console.show_cursor) as interrupt:
             solution = await _watched(reasoner, problem, asking, interrupt, view, console)
@@ -65,10 +64,6 @@ def solution_status(solution: Solution) -> int:
     if solution.reason is Reason.FAILED:
         return FAILED
     return NO_ANSWER if solution.answer is None else ANSWERED
-
-
-def console_line(line: str) -> None:
-    typer.echo(line)
 
 
 async def _watched(

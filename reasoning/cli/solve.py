@@ -8,6 +8,7 @@ import typer
 from ...engine.errors import UsageError
 from .batch import Line, read_lines
 from .checks import (
+    check_readable,
     checked_device,
     checked_dtype,
     checked_source,
@@ -15,7 +16,7 @@ from .checks import (
     checked_strategy,
     checked_verifier,
 )
-from .options import JsonOut, Model, Verbose
+from .options import JsonOut, Model, Verbose, whole
 from .output import graph_path
 from .quantity import DEFAULT_BUDGET, parse_budget, parse_bytes
 from .requests import Asking, Opening, Printing
@@ -62,14 +63,25 @@ def solve(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Same seed, same result; drawn when not given.", rich_help_panel=_SEARCH),
+        typer.Option(
+            parser=whole("--seed", least=0),
+            metavar="N",
+            help="Same seed, same result; drawn when not given.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None,
     step: Annotated[
         str | None,
         typer.Option(metavar="mark:TEXT|tokens:N", help="What ends a step.", rich_help_panel=_SEARCH),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest candidate, in tokens.", rich_help_panel=_SEARCH)
+        int | None,
+        typer.Option(
+            parser=whole("--max-tokens", least=1),
+            metavar="N",
+            help="Longest candidate, in tokens.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None,
     model: Model = "reference",
     draft: Annotated[
@@ -100,15 +112,32 @@ def solve(
     dtype: Annotated[
         str, typer.Option(metavar="T", help="auto, float32, bfloat16, float16.", rich_help_panel=_ENGINE)
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", rich_help_panel=_ENGINE)] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole("--threads", least=1), metavar="N", help="CPU threads.", rich_help_panel=_ENGINE
+        ),
+    ] = None,
     kv_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory for KV, such as 2GiB.", rich_help_panel=_ENGINE)
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(min=1, help="Longest sequence, in tokens.", rich_help_panel=_ENGINE)
+        int | None,
+        typer.Option(
+            parser=whole("--max-model-len", least=1),
+            metavar="N",
+            help="Longest sequence, in tokens.",
+            rich_help_panel=_ENGINE,
+        ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Problems of --input solved at a time.", rich_help_panel=_ENGINE)
+        int,
+        typer.Option(
+            parser=whole("--jobs", least=1),
+            metavar="N",
+            help="Problems of --input solved at a time.",
+            rich_help_panel=_ENGINE,
+        ),
     ] = 32,
     graph: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the search graph: .json, .graphml or .mmd.")
@@ -117,9 +146,7 @@ def solve(
     verbose: Verbose = 0,
 ) -> None:
     """Solve a problem by search, within a hard budget."""
-    printing = Printing(
-        json=json, graph=None if graph is None else graph_path(graph), strategy=strategy, jobs=jobs
-    )
+    printing = Printing(json=json, graph=None if graph is None else graph_path(graph), jobs=jobs)
     lines = _lines(problem, input, graph)
     asking = Asking(
         strategy=checked_strategy(strategy, set or []),
@@ -143,6 +170,9 @@ def solve(
         kv_memory=None if kv_memory is None else parse_bytes(kv_memory),
         max_model_len=max_model_len,
     )
+    if input is None:
+        check_readable(lines[0].text, model)
+    # Behind this stand torch and transformers: whatever was refused above cost none of their seconds.
     from .runs import run_many, run_one
 
     if input is None:

@@ -1,0 +1,43 @@
+"""The commands that list what can be named, and the help."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cli.command_line import Branchwise
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("strategies", {"greedy", "best_of_n"}), ("verifiers", {"replay", "prm"}), ("models", {"reference"})],
+)
+def test_a_list_names_what_there_is(branchwise: Branchwise, command: str, names: set[str]) -> None:
+    plain = branchwise(command)
+    assert (plain.status, plain.err) == (0, "")
+    assert all(name in plain.out for name in names)
+    listing = json.loads(branchwise(command, "--json").out)
+    assert names <= {entry["name"] for entry in listing}
+
+
+def test_the_help_shows_every_command_and_loads_no_torch() -> None:
+    code = (
+        "import sys; from branchwise.reasoning.cli.main import run; status = run(['--help']); "
+        "print('heavy:', *{'torch', 'transformers'} & set(sys.modules)); sys.exit(status)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0
+    for name in ("solve", "models", "strategies", "verifiers", "demo", "bench"):
+        assert f" {name} " in ran.stdout
+    assert "Not usable" not in ran.stdout
+    assert ran.stdout.splitlines()[-1].strip() == "heavy:"
+
+
+def test_no_command_is_a_request_for_help(branchwise: Branchwise) -> None:
+    ran = branchwise()
+    assert ran.status == 0
+    assert "solve" in ran.out
+
+
+def test_the_version(branchwise: Branchwise) -> None:
+    assert branchwise("--version").out.startswith("branchwise 0.")
