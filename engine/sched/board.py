@@ -1,0 +1,107 @@
+"""Where each request stands. Every change of a request's state is made here."""
+
+from ..errors import EngineClosed
+from ..protocol import Extension, Scores
+from ..text.stop import Stop
+from .family import Family
+from .queue import RequestQueue
+from .request import Delta, ExtendRequest, Outcome, Request, RequestState, ScoreRequest
+
+
+class Board:
+    """The waiting and the running requests, and what ended since the last `take`."""
+
+    def __init__(self, family: Family) -> None:
+        self.waiting = RequestQueue()
+        self.running = RequestQueue()
+        self._family = family
+        self._requests: dict[int, Request] = {}
+        self._outcomes: list[Outcome] = []
+        self._deltas: list[Delta] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def find(self, request: int) -> Request | None:
+        """A request that has not ended."""
+        return self._requests.get(request)
+
+    def active(self) -> tuple[Request, ...]:
+        return tuple(self._requests.values())
+
+    def submit(self, request: Request) -> None:
+        request.seq.request = request
+        request.seq.parked = False
+        self._requests[request.id] = request
+        self.waiting.add(request)
+
+    def start(self, request: Request) -> None:
+        """waiting -> running"""
+        if request.state is RequestState.RUNNING:
+            return
+        self.waiting.remove(request)
+        self.running.add(request)
+        request.state = RequestState.RUNNING
+
+    def preempt(self, request: Request) -> None:
+        """running -> waiting; what it was granted stays reserved."""
+        if request.state is not RequestState.RUNNING:
+            return
+        self.running.remove(request)
+        self.waiting.add(request)
+        request.state = RequestState.WAITING
+
+    def stop(self, request: ExtendRequest, stop: Stop) -> None:
+        """The extension ended; tokens of a stop string are taken off the sequence."""
+        sampled = len(request.logprobs)
+        kept = request.checker.kept() if sampled else 0
+        self._close(request)
+        if kept < sampled:
+            self._family.truncate(request.seq, request.start + kept)
+        self._finish(request, request.extension(stop))
+
+    def scored(self, request: ScoreRequest, *, refused: bool = False) -> None:
+        self._close(request)
+        self._finish(request, Scores(refused=True) if refused else request.scores())
+
+    def fail(self, request: Request, error: Exception) -> None:
+        self._close(request)
+        self._finish(request, error)
+
+    def gained(self, request: ExtendRequest, token: int) -> None:
+        if request.streams:
+            self._deltas.append(Delta(request.id, token))
+
+    def take(self) -> tuple[list[Outcome], list[Delta]]:
+        """What ended and what was gained since the last call."""
+        outcomes, deltas = self._outcomes, self._deltas
+        self._outcomes, self._deltas = [], []
+        return outcomes, deltas
+
+    def close(self) -> None:
+        for request in self.active():
+            self.fail(request, EngineClosed("the engine was closed before the request ended"))
+
+    def _close(self, request: Request) -> None:
+        """any -> done: refund what was reserved and not computed, and let others reserve it."""
+        queue = self.running if request.state is RequestState.RUNNING else self.waiting
+        queue.remove(request)
+        request.state = RequestState.DONE
+        del self._requests[request.id]
+        if request.grant is not None:
+            refunded = request.grant.refund()
+            if refunded is not None:
+                seq = request.seq
+                seq.unpay(refunded.start if refunded.rows else seq.known, refunded.heads)
+        node = request.seq
+        while node is not None:
+            if node.payer is request:
+                node.payer = None
+            node = node.trunk
+        request.seq.request = None
+
+    def _finish(self, request: Request, result: Extension | Scores | Exception) -> None:
+        seq = request.seq
+        value = None if isinstance(result, Exception) else result
+        error = result if isinstance(result, Exception) else None
+        self._outcomes.append(Outcome(request.id, seq.id, seq.known, value, error))

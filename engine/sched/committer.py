@@ -1,0 +1,120 @@
+"""What a step found, written into committed state. Nothing else writes it."""
+
+from collections.abc import Sequence as Seq
+
+from ..protocol import WorkKind
+from .board import Board
+from .draft import Draft, PlannedDraw, PlannedSpan
+from .family import Family
+from .kept import KeptRows
+from .plan import Drawn, ModelResult, SpanScores
+from .request import ExtendRequest, ScoreRequest
+from .sequence import Sequence
+
+
+class Committer:
+    """Takes the results of one model's part of a step: KV first, then draws and scores, then who has ended."""
+
+    def __init__(self, family: Family, board: Board, kept: KeptRows) -> None:
+        self._family = family
+        self._board = board
+        self._kept = kept
+
+    def commit(self, draft: Draft, model: str, result: ModelResult) -> None:
+        spans, draws = draft.of_model(model)
+        scores = {found.seq: found for found in result.scores}
+        for span in spans:
+            self._write(span, draft.step_id)
+        for span in spans:
+            self._settle(span)
+            self._family.detach_ready_members(span.holder)
+            self._read(span, scores.get(span.holder.id))
+        drawn = {found.seq: found for found in result.drawn}
+        for span in spans:
+            for request in span.samplers:
+                self._take(request, drawn[request.seq.id])
+        for planned in draws:
+            self._take_kept(planned, drawn[planned.request.seq.id], draft.step_id)
+        for span in spans:
+            self._keep(span)
+
+    def _write(self, span: PlannedSpan, step_id: int) -> None:
+        """The rows were computed: their KV stands."""
+        holder = span.holder
+        self._count(span)
+        holder.memory.install(holder, span.reservation, span.end)
+        holder.computed_once = max(holder.computed_once, span.end)
+        holder.last_used = step_id
+
+    def _count(self, span: PlannedSpan) -> None:
+        """Each computed row counts once: as recomputed, or by why it was computed."""
+        holder = span.holder
+        usage, cost = holder.account.usage, holder.memory.info.cost
+        again = min(max(holder.computed_once - span.start, 0), span.end - span.start)
+        new = span.end - span.start - again
+        usage.recomputed_tokens += again
+        kind = span.driver.kind
+        if kind is WorkKind.DECODE:
+            usage.decode_tokens += new
+        elif kind is WorkKind.SCORE:
+            usage.score_tokens += new
+        else:
+            usage.prefill_tokens += new
+        heads = bool(span.samplers) + len(span.reads[0]) + len(span.reads[1])
+        usage.computed_flops += cost.rows(span.start, span.end) + cost.heads(heads)
+
+    def _settle(self, span: PlannedSpan) -> None:
+        """Tell the meters: whoever reserved the rows, and whoever reserved only a head or a token."""
+        payer = span.holder.payer
+        if payer is not None and payer is not span.driver and payer.grant is not None:
+            payer.grant.commit(span.end, sampled=payer in span.samplers)
+        for request in span.requests():
+            if request.grant is not None:
+                request.grant.commit(span.end, sampled=request in span.samplers)
+
+    def _read(self, span: PlannedSpan, found: SpanScores | None) -> None:
+        request = span.driver
+        if not isinstance(request, ScoreRequest):
+            return
+        rewards: Seq[float] = found.rewards if found else ()
+        logprobs: Seq[float] = found.logprobs if found else ()
+        request.gather(span.end, span.reads, rewards, logprobs)
+        if request.complete:
+            self._board.scored(request)
+
+    def _take(self, request: ExtendRequest, found: Drawn) -> None:
+        """The sampled token goes on the sequence, which from now on is on its own."""
+        seq = request.seq
+        while seq.trunk is not None:
+            self._detach_chain(seq)
+        seq.tokens.append(found.token)
+        seq.paid_heads.append(0)
+        stop = request.accept(found.token, found.logprob)
+        self._board.gained(request, found.token)
+        if stop is not None:
+            self._board.stop(request, stop)
+
+    def _take_kept(self, planned: PlannedDraw, found: Drawn, step_id: int) -> None:
+        request = planned.request
+        planned.trunk.last_used = step_id
+        if request.grant is not None:
+            request.grant.commit(planned.trunk.known, sampled=True)
+        if planned.trunk.logits_kept:
+            self._kept.keep(planned.trunk)
+        self._take(request, found)
+
+    def _detach_chain(self, seq: Sequence) -> None:
+        """Detach the member that is nearest to the holder."""
+        node = seq
+        while node.trunk is not None and node.trunk.trunk is not None:
+            node = node.trunk
+        self._family.detach(node)
+
+    def _keep(self, span: PlannedSpan) -> None:
+        """The runner kept the row's logits; a trunk whose members are all gone by now does not need them."""
+        if not span.keeps:
+            return
+        if span.holder.id in self._family.sequences:
+            self._kept.keep(span.holder)
+        else:
+            self._kept.never_needed(span.holder)

@@ -1,0 +1,166 @@
+"""The step that is being planned: spans and samples, before they are frozen into a `StepPlan`."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ..kv.prefix import BlockHash
+from ..protocol import SeqId
+from .kept import KeptRows
+from .memory import ModelMemory, Reservation
+from .plan import KeptSample, ModelPlan, Sample, Span, StepPlan
+from .request import ExtendRequest, Request, ScoreRequest
+from .sequence import Sequence
+
+
+class PlannedSpan:
+    """Rows `start <= p < end` of a holder, computed for `driver`; `samplers` draw from the last one."""
+
+    __slots__ = ("driver", "end", "holder", "keeps", "reads", "reservation", "samplers", "start", "write_from")
+
+    def __init__(
+        self, holder: Sequence, start: int, end: int, driver: Request, reservation: Reservation
+    ) -> None:
+        self.holder = holder
+        self.start = start
+        self.end = end
+        self.write_from = holder.computed
+        self.driver = driver
+        self.reservation = reservation
+        self.samplers: list[ExtendRequest] = []
+        self.keeps = False
+        self.reads: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        if isinstance(driver, ScoreRequest):
+            self.reads = driver.reads(start, end)
+
+    def requests(self) -> Iterable[Request]:
+        """All that have rows or samples in this span, each once."""
+        yield self.driver
+        for request in self.samplers:
+            if request is not self.driver:
+                yield request
+
+    def freeze(self) -> Span:
+        holder = self.holder
+        self.keeps = self._samples_later()
+        source = self.driver.seq.tokens
+        rewards, logprobs = self.reads
+        return Span(
+            seq=holder.id,
+            start=self.start,
+            tokens=tuple(source[self.start : self.end]),
+            blocks=self.reservation.blocks,
+            write_from=self.write_from,
+            samples=tuple([draw(request) for request in self.samplers]),
+            keep_logits=self.keeps,
+            reward_at=rewards,
+            logprob_at=logprobs,
+            targets=tuple(source[row + 1] for row in logprobs),
+        )
+
+    def _samples_later(self) -> bool:
+        """Whether members of a trunk will want the last row's logits after this step."""
+        holder = self.holder
+        if not self.samplers or not holder.hidden or self.end != holder.known:
+            return False
+        return sum(member.plain for member in holder.members.values()) > len(self.samplers)
+
+
+class PlannedDraw:
+    """A sample from logits that an earlier step kept for the members of `trunk`."""
+
+    __slots__ = ("request", "trunk")
+
+    def __init__(self, trunk: Sequence, request: ExtendRequest) -> None:
+        self.trunk = trunk
+        self.request = request
+
+
+class Draft:
+    """What `plan` decided so far, and what is left of the step."""
+
+    def __init__(self, step_id: int, max_rows: int) -> None:
+        self.step_id = step_id
+        self.rows_left = max_rows
+        self.spans: dict[SeqId, PlannedSpan] = {}
+        self.draws: list[PlannedDraw] = []
+        self.started: Counter[str] = Counter()
+        """Requests admitted in this step, per model: each will soon want a block."""
+        self.forgotten: dict[str, tuple[SeqId, ...]] = {}
+        self._producing: set[BlockHash] = set()
+        self._busy: set[SeqId] = set()
+
+    @property
+    def empty(self) -> bool:
+        return not self.spans and not self.draws
+
+    def add_span(self, span: PlannedSpan) -> None:
+        self.spans[span.holder.id] = span
+        self.rows_left -= span.end - span.start
+        self._note_production(span)
+
+    def add_draw(self, draw: PlannedDraw) -> None:
+        self.draws.append(draw)
+        self._busy.add(draw.trunk.id)
+
+    def touches(self, seq: Sequence) -> bool:
+        """Whether blocks of `seq` take part in this step."""
+        return seq.id in self.spans or seq.id in self._busy
+
+    def produces(self, block: BlockHash) -> bool:
+        """Whether a span of this step is writing the block with this hash."""
+        return block in self._producing
+
+    def freeze(self, kept: KeptRows) -> StepPlan:
+        """The plan for the runners, rows grouped by model."""
+        memories: dict[str, ModelMemory] = {}
+        for span in self.spans.values():
+            memories[span.holder.memory.name] = span.holder.memory
+        for drawn in self.draws:
+            memories[drawn.trunk.memory.name] = drawn.trunk.memory
+        self.forgotten = {name: kept.take_forgotten(name) for name in memories}
+        models = tuple(self._freeze_model(name) for name in memories)
+        return StepPlan(step_id=self.step_id, models=models)
+
+    def of_model(self, name: str) -> tuple[list[PlannedSpan], list[PlannedDraw]]:
+        """This step's part on one model, in the order of the plan."""
+        spans = [span for span in self.spans.values() if span.holder.memory.name == name]
+        return spans, [drawn for drawn in self.draws if drawn.trunk.memory.name == name]
+
+    def _freeze_model(self, name: str) -> ModelPlan:
+        spans, draws = self.of_model(name)
+        return ModelPlan(
+            model=name,
+            spans=tuple([span.freeze() for span in spans]),
+            copies=tuple([s.reservation.copy for s in spans if s.reservation.copy is not None]),
+            kept_samples=tuple([KeptSample(drawn.trunk.id, draw(drawn.request)) for drawn in draws]),
+            forget=self.forgotten[name],
+        )
+
+    def _note_production(self, span: PlannedSpan) -> None:
+        """Full blocks that this span writes to: a sibling that needs the same ones waits for them."""
+        holder, memory = span.holder, span.holder.memory
+        if span.end - span.write_from <= 1:
+            return
+        size = memory.block_size
+        for number in range(span.write_from // size, min(-(-span.end // size), holder.known // size)):
+            self._producing.add(memory.block_hash(holder, number))
+
+
+def draw(request: ExtendRequest) -> Sample:
+    seq = request.seq
+    return Sample(seq.id, seq.seed, seq.known, request.params.sampling)
+
+
+def failures_of(
+    draft: Draft, failures: Mapping[str, Exception]
+) -> Iterable[tuple[Request, Exception]]:
+    """Every request with rows or samples on a failed model, each once, with what failed."""
+    seen: set[int] = set()
+    for name, error in failures.items():
+        spans, draws = draft.of_model(name)
+        requests = [request for span in spans for request in span.requests()]
+        requests += [drawn.request for drawn in draws]
+        for request in requests:
+            if request.id not in seen:
+                seen.add(request.id)
+                yield request, error

@@ -1,0 +1,148 @@
+"""The family tree of sequences: fork, detach, append, truncate and release, none of which computes a row."""
+
+from collections.abc import Callable, Sequence as Seq
+from itertools import count
+
+from ..protocol import EngineUsage, SeqId
+from .memory import ModelMemory
+from .sequence import Sequence
+
+
+class Family:
+    """All live sequences of the engine, and how they share KV (see `Sequence` for the trunk).
+
+    `on_forget` is called with a hidden sequence whose logits the runner may still keep.
+    """
+
+    def __init__(self, on_forget: Callable[[Sequence], None]) -> None:
+        self.sequences: dict[SeqId, Sequence] = {}
+        self._on_forget = on_forget
+        self._hidden_ids = count(-1, -1)
+
+    def open(
+        self, seq: SeqId, tokens: list[int], seed: int, memory: ModelMemory, namespace: str, usage: EngineUsage
+    ) -> None:
+        account = memory.join_account(usage)
+        self.sequences[seq] = Sequence(
+            seq, tokens, seed=seed, memory=memory, namespace=namespace, account=account
+        )
+
+    def fork(self, seq: Sequence, children: Seq[tuple[SeqId, int]]) -> None:
+        """Add (id, seed) children that share all KV of `seq`, and the rows that are still to compute."""
+        trunk = seq.trunk if seq.trunk is not None and seq.plain else self._make_trunk(seq)
+        for child_id, seed in children:
+            child = self._sibling(seq, child_id, seed=seed)
+            child.computed_once = seq.computed_once
+            self._join(child, trunk)
+
+    def append(self, seq: Sequence, tokens: Seq[int]) -> None:
+        """Forced tokens; their rows stay to be computed."""
+        seq.tokens.extend(tokens)
+        seq.paid_heads.extend(bytes(len(tokens)))
+        self.detach_if_ready(seq)
+
+    def truncate(self, seq: Sequence, position: int) -> None:
+        """Keep the tokens before `position`."""
+        if position >= seq.known:
+            return
+        del seq.tokens[position:]
+        del seq.paid_heads[position:]
+        del seq.hashes[position // seq.memory.block_size :]
+        seq.paid_rows = min(seq.paid_rows, position)
+        seq.computed_once = min(seq.computed_once, position)
+        seq.base = min(seq.base, position)
+        seq.memory.cut(seq, position)
+        self.detach_if_ready(seq)
+
+    def release(self, seq: Sequence) -> None:
+        """End the sequence; a trunk ends with its last member."""
+        if seq.trunk is not None:
+            self._leave(seq)
+        self._end(seq)
+
+    def detach_if_ready(self, seq: Sequence) -> None:
+        """A member that went its own way takes what it shares, once the trunk has computed that."""
+        trunk = seq.trunk
+        if trunk is not None and trunk.trunk is None and not seq.plain and trunk.computed >= seq.base:
+            self.detach(seq)
+
+    def detach_ready_members(self, holder: Sequence) -> None:
+        """The holder's KV grew: let go of the members that waited for it, and of theirs."""
+        for member in tuple(holder.members.values()):
+            self.detach_if_ready(member)
+            if member.trunk is None:
+                self.detach_ready_members(member)
+
+    def detach(self, seq: Sequence) -> None:
+        """Take the trunk's blocks by reference, its partial tail too, and what was paid; then go alone."""
+        trunk = seq.trunk
+        assert trunk is not None
+        base = seq.base
+        seq.paid_heads[:base] = trunk.paid_heads[:base]
+        seq.paid_rows = seq.first_unpaid()
+        seq.computed_once = max(seq.computed_once, min(trunk.computed_once, base))
+        if trunk.payer is not None and trunk.payer is seq.payer:
+            trunk.payer = None
+        trunk.memory.share(trunk, seq, min(base, trunk.computed))
+        seq.resumed_at = max(seq.resumed_at, trunk.resumed_at)
+        seq.last_used = trunk.last_used
+        self._leave(seq)
+
+    def _make_trunk(self, seq: Sequence) -> Sequence:
+        """A hidden sequence takes over the table and the open rows of `seq`, which becomes its first member."""
+        trunk = self._sibling(seq, SeqId(next(self._hidden_ids)), seed=0, hidden=True)
+        trunk.paid_heads[:] = seq.paid_heads
+        trunk.paid_rows = seq.paid_rows
+        trunk.computed_once = seq.computed_once
+        trunk.last_used = seq.last_used
+        trunk.resumed_at = seq.resumed_at
+        outer = seq.trunk
+        if outer is not None:
+            base = seq.base
+            self._leave(seq, keep=True)
+            self._join(trunk, outer, base)
+        else:
+            seq.memory.hand_over(seq, trunk)
+        self._join(seq, trunk)
+        return trunk
+
+    def _sibling(self, seq: Sequence, new_id: SeqId, *, seed: int, hidden: bool = False) -> Sequence:
+        """A sequence with the same tokens, model, namespace and account; it holds nothing yet."""
+        sibling = Sequence(
+            new_id,
+            seq.tokens.copy(),
+            seed=seed,
+            memory=seq.memory,
+            namespace=seq.namespace,
+            account=seq.memory.join_account(seq.account.usage),
+            hidden=hidden,
+        )
+        sibling.hashes = seq.hashes.copy()
+        self.sequences[new_id] = sibling
+        return sibling
+
+    def _join(self, seq: Sequence, trunk: Sequence, base: int | None = None) -> None:
+        seq.trunk = trunk
+        seq.base = trunk.known if base is None else base
+        trunk.members[seq.id] = seq
+        trunk.memory.add_weight(trunk, seq.weight)
+
+    def _leave(self, seq: Sequence, *, keep: bool = False) -> None:
+        """Stop being a member; a trunk without members ends, unless the caller goes on to use it."""
+        trunk = seq.trunk
+        assert trunk is not None
+        del trunk.members[seq.id]
+        trunk.memory.add_weight(trunk, -seq.weight)
+        seq.trunk, seq.base = None, 0
+        if trunk.members or keep:
+            return
+        if trunk.trunk is not None:
+            self._leave(trunk)
+        self._end(trunk)
+
+    def _end(self, seq: Sequence) -> None:
+        seq.memory.drop_blocks(seq)
+        if seq.logits_kept:
+            self._on_forget(seq)
+        seq.memory.leave_account(seq.account)
+        del self.sequences[seq.id]

@@ -1,0 +1,332 @@
+"""One step's decisions: who computes which rows, who draws, and who waits."""
+
+from typing import NamedTuple
+
+from ..errors import CapacityError
+from ..protocol import Verdict
+from ..text.stop import Stop
+from .board import Board
+from .draft import Draft, PlannedDraw, PlannedSpan
+from .family import Family
+from .grant import Grant
+from .memory import ModelMemory
+from .relief import Relief
+from .request import ExtendRequest, Request, RequestState, ScoreRequest
+from .sequence import Sequence
+
+
+class Target(NamedTuple):
+    """Where a request's next rows are: rows `start <= p < end` of `holder`."""
+
+    holder: Sequence
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+class Planner:
+    """Fills a `Draft`. One rule: `computed` chases `known`; decode is the case of one row, and prefill, scoring and
+    resuming after preemption are the same case.
+
+    Served in this order: running requests with one row, running ones with more, waiting ones by (order, arrival). Meters are
+    asked first, then room is made, and only then are rows planned: nothing that is planned is taken back.
+    """
+
+    def __init__(self, family: Family, board: Board, relief: Relief, *, max_chunk_rows: int) -> None:
+        self._family = family
+        self._board = board
+        self._relief = relief
+        self._max_chunk_rows = max_chunk_rows
+        self.deferred_for_prefix = 0
+
+    def fill(self, draft: Draft) -> None:
+        runnable = self._runnable(draft)
+        if runnable:
+            self._make_room(draft, runnable)
+            for request in runnable:
+                self._plan_rows(draft, request)
+        if len(self._board.waiting):
+            self._admit(draft)
+
+    # Running requests
+
+    def _runnable(self, draft: Draft) -> list[Request]:
+        """Running requests whose meter grants their next rows: those with one row first, within the step's rows."""
+        decodes: list[Request] = []
+        prefills: list[Request] = []
+        for request in self._board.running:
+            seq = request.seq
+            one_row = seq.trunk is None and request.end - min(seq.computed, request.first) <= 1
+            if one_row:
+                if len(decodes) < draft.rows_left and self._granted(request):
+                    decodes.append(request)
+            else:
+                prefills.append(request)
+        if len(decodes) >= draft.rows_left:
+            return decodes
+        return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granted(r)]
+
+    def _make_room(self, draft: Draft, runnable: list[Request]) -> None:
+        """Shrink `runnable` and free blocks until what is left fits; the first in order always stays."""
+        for memory in {request.seq.memory.name: request.seq.memory for request in runnable}.values():
+            if memory.pool.available < 2 * len(runnable) + 1:
+                self._make_room_in(memory, draft, runnable)
+
+    def _make_room_in(self, memory: ModelMemory, draft: Draft, runnable: list[Request]) -> None:
+        mine = [request for request in runnable if request.seq.memory is memory]
+        while mine and self._demand(mine) > memory.pool.available:
+            first = min(mine, key=lambda request: request.key)
+            spared = {first.seq.holder}
+            if self._relief.park_one(memory, spared):
+                continue
+            victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=False)
+            if victim is None and len(mine) > 1:
+                waits = max(mine, key=lambda request: request.key)
+                mine.remove(waits)
+                runnable.remove(waits)
+                continue
+            if victim is None:
+                victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=True)
+            if victim is None:
+                self._shrink(first)
+                return
+            for request in tuple(mine):
+                if request.state is RequestState.WAITING:
+                    mine.remove(request)
+                    runnable.remove(request)
+
+    def _demand(self, requests: list[Request]) -> int:
+        """Blocks that the next row of each decoding request needs; of the first request's, where none decodes."""
+        needs: dict[int, int] = {}
+        prefill: Target | None = None
+        for request in requests:
+            target = self._target(request)
+            holder = target.holder
+            if target.rows == 1 or target.end <= holder.computed:
+                needs[holder.id] = holder.memory.blocks_needed(holder, target.end)
+            elif prefill is None:
+                prefill = target
+        if not needs and prefill is not None:
+            return prefill.holder.memory.blocks_needed(prefill.holder, prefill.holder.computed + 1)
+        return sum(needs.values())
+
+    def _shrink(self, request: Request) -> None:
+        """Alone, and still one block short: the shared tail need not be copied, it can be computed again in its place."""
+        holder = request.seq.holder
+        size = holder.memory.block_size
+        if holder.computed % size:
+            holder.memory.cut(holder, holder.computed - holder.computed % size)
+            return
+        self._board.fail(request, CapacityError(f"the block pool of {holder.memory.name} is exhausted"))
+
+    def _plan_rows(self, draft: Draft, request: Request) -> None:
+        """Give a granted request its next rows or its draw, as far as blocks and the step's rows go."""
+        if request.state is RequestState.DONE:
+            return
+        target = self._target(request)
+        holder = target.holder
+        span = draft.spans.get(holder.id)
+        if span is not None:
+            self._join(span, request)
+            return
+        if self._draws_kept(request, holder):
+            assert isinstance(request, ExtendRequest)
+            draft.add_draw(PlannedDraw(holder, request))
+            return
+        end = self._chunk_end(draft, request, target)
+        if end > target.start:
+            reservation = holder.memory.reserve(holder, end)
+            span = PlannedSpan(holder, target.start, end, request, reservation)
+            draft.add_span(span)
+            self._join(span, request)
+
+    def _join(self, span: PlannedSpan, request: Request) -> None:
+        """Draw from the span's last row, if that is the row the request needs."""
+        if isinstance(request, ExtendRequest) and self._draws_from(span, request):
+            span.samplers.append(request)
+
+    def _chunk_end(self, draft: Draft, request: Request, target: Target) -> int:
+        holder = target.holder
+        memory = holder.memory
+        end = min(target.end, target.start + min(draft.rows_left, self._max_chunk_rows))
+        end = request.cut_chunk(target.start, end, holder.computed)
+        if memory.blocks_needed(holder, end) > memory.pool.available:
+            end = memory.reach(holder, end, memory.pool.available)
+        return end
+
+    # Waiting requests
+
+    def _admit(self, draft: Draft) -> None:
+        """In strict order per model: one that finds no room blocks those behind it, one that its meter defers does not."""
+        blocked: set[str] = set()
+        for request in self._board.waiting:
+            memory = request.seq.memory
+            if memory.name in blocked or request.state is not RequestState.WAITING:
+                continue
+            if self._must_wait(draft, request) or not self._granted(request):
+                continue
+            if self._waits_for_block(draft, request):
+                self.deferred_for_prefix += 1
+                continue
+            if not self._has_room(draft, request):
+                blocked.add(memory.name)
+                continue
+            self._start(draft, request)
+
+    def _must_wait(self, draft: Draft, request: Request) -> bool:
+        """Whether the step is full, or another request is at work on the rows of this one's trunk."""
+        holder = request.seq.holder
+        span = draft.spans.get(holder.id)
+        if span is not None:
+            return not (isinstance(request, ExtendRequest) and self._draws_from(span, request))
+        if self._draws_kept(request, holder):
+            return False
+        return draft.rows_left <= 0 or self._waits_for_payer(request)
+
+    def _waits_for_block(self, draft: Draft, request: Request) -> bool:
+        """In-step pending producers: a sibling whose next block is being computed in this step is held one step."""
+        holder = request.seq.holder
+        if draft.touches(holder) or not draft.spans:
+            return False
+        memory = holder.memory
+        number = holder.computed // memory.block_size + len(memory.cached_ahead(holder))
+        if (number + 1) * memory.block_size > holder.known:
+            return False
+        return draft.produces(memory.block_hash(holder, number))
+
+    def _has_room(self, draft: Draft, request: Request) -> bool:
+        """Whether all rows of the request and one block to grow fit beside those that run; idle holders make room.
+
+        Where nothing else can be planned, whoever holds the pool gives way: else members that are deferred could
+        lock out the one that may run.
+        """
+        memory = request.seq.memory
+        while True:
+            need = self._blocks_to_admit(draft, request)
+            if need <= memory.pool.available:
+                return True
+            spared = self._spared(draft, request)
+            if self._relief.park_one(memory, spared):
+                continue
+            if not draft.empty:
+                return False
+            if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is None:
+                return memory.pool.available > 0 or self._target(request).end <= request.seq.holder.computed
+
+    def _blocks_to_admit(self, draft: Draft, request: Request) -> int:
+        """Blocks for all missing rows, a block to grow and a margin for those that run."""
+        memory, target = request.seq.memory, self._target(request)
+        holder = target.holder
+        running = len(self._board.running)
+        margin = draft.started[memory.name] + (1 + running // memory.block_size if running else 0)
+        if draft.touches(holder):
+            return margin
+        hits = memory.cached_ahead(holder)
+        missing = memory.blocks_needed(holder, max(target.end, holder.computed))
+        found_elsewhere = sum(memory.pool.refs(block) > 0 for block in hits)
+        return max(missing - found_elsewhere, 0) + margin
+
+    def _spared(self, draft: Draft, request: Request) -> set[Sequence]:
+        spared = {span.holder for span in draft.spans.values()}
+        spared.update(drawn.trunk for drawn in draft.draws)
+        spared.add(request.seq.holder)
+        return spared
+
+    def _start(self, draft: Draft, request: Request) -> None:
+        """waiting -> running: take what the cache has, then the first rows."""
+        self._board.start(request)
+        draft.started[request.seq.memory.name] += 1
+        holder = request.seq.holder
+        while not draft.touches(holder):
+            self._take_cached(request, holder)
+            if holder.computed_once > holder.computed:
+                holder.resumed_at = draft.step_id
+            self._family.detach_ready_members(holder)
+            if request.seq.holder is holder:
+                break
+            holder = request.seq.holder
+        self._plan_rows(draft, request)
+
+    def _take_cached(self, request: Request, holder: Sequence) -> None:
+        memory = holder.memory
+        hits = memory.cached_ahead(holder)
+        if not hits:
+            return
+        before = holder.computed
+        memory.adopt(holder, hits)
+        skipped_until = min(holder.computed, max(request.first, before))
+        holder.account.usage.cached_tokens += max(0, skipped_until - max(before, holder.computed_once))
+
+    # What a request needs
+
+    def _target(self, request: Request) -> Target:
+        seq = request.seq
+        if seq.trunk is None:
+            return Target(seq, min(seq.computed, request.first), request.end)
+        holder = seq.holder
+        end = min(request.end, seq.shared_positions())
+        return Target(holder, min(holder.computed, request.first, end - 1), end)
+
+    def _draws_kept(self, request: Request, holder: Sequence) -> bool:
+        """Whether the logits that the request needs were kept by the step that computed them."""
+        return (
+            holder.logits_kept
+            and isinstance(request, ExtendRequest)
+            and holder.computed == holder.known
+            and request.seq.trunk is holder
+            and request.seq.plain
+        )
+
+    def _draws_from(self, span: PlannedSpan, request: Request) -> bool:
+        seq = request.seq
+        return span.end == seq.known and (seq.trunk is None or seq.shared_positions() == seq.known)
+
+    def _waits_for_payer(self, request: Request) -> bool:
+        payer = request.seq.holder.payer
+        return payer is not None and payer is not request
+
+    def _granted(self, request: Request) -> bool:
+        """Ask the request's meter for what it needs next, unless that is reserved already."""
+        if request.grant is not None and request.grant.open is not None:
+            return True
+        work = request.work()
+        if work is None:
+            return True
+        try:
+            verdict = request.meter.grant(work)
+        except Exception as error:  # a broken meter fails its own request, not the engine
+            self._board.fail(request, error)
+            return False
+        if verdict is Verdict.GRANTED:
+            request.grant = Grant(request.meter, work)
+            request.seq.pay(work.start + work.rows, work.heads)
+            if work.rows:
+                self._set_payer(request)
+            return True
+        if verdict is Verdict.YIELD:
+            self._yield(request)
+        elif verdict is Verdict.REFUSED:
+            self._refuse(request)
+        return False
+
+    def _yield(self, request: Request) -> None:
+        """The meter wants the request's own blocks back; what it shares through a trunk is not its to give."""
+        if request.seq.table.blocks:
+            self._relief.preempt(request.seq)
+        else:
+            self._board.preempt(request)
+
+    def _set_payer(self, request: Request) -> None:
+        node = request.seq
+        while node is not None:
+            node.payer = request
+            node = node.trunk
+
+    def _refuse(self, request: Request) -> None:
+        if isinstance(request, ExtendRequest):
+            self._board.stop(request, Stop.BUDGET)
+        elif isinstance(request, ScoreRequest):
+            self._board.scored(request, refused=True)

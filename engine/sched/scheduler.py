@@ -1,0 +1,202 @@
+"""The engine's decisions: commands in order, then plan, then commit or rollback. No torch, no threads, no clock."""
+
+from collections.abc import Callable, Mapping, Sequence as Seq
+
+import msgspec
+
+from ..kv.check import TableView, check_memory
+from ..protocol import EngineUsage, ExtendParams, Meter, ScoreParams, SeqId
+from ..text.profile import ModelProfile
+from ..text.stop import Stop, StopRule
+from ..text.tokenizer import Tokenizer
+from .board import Board
+from .committer import Committer
+from .draft import Draft, failures_of
+from .family import Family
+from .kept import KeptRows
+from .memory import ModelMemory
+from .plan import ModelResult, StepPlan
+from .planner import Planner
+from .relief import Relief
+from .request import Delta, ExtendRequest, Outcome, Request, ScoreRequest, StopWatch, cancelled_error
+
+StopWatchFactory = Callable[[StopRule, ModelProfile, Tokenizer, Seq[int]], StopWatch]
+"""Makes the watch of one extension from its rule and the ids that stand before it."""
+
+
+class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of a step: rows in all, rows of one request, and rows of logits kept per model for forked members."""
+
+    max_rows: int = 2048
+    max_chunk_rows: int = 2048
+    max_kept_rows: int = 64
+
+
+class Scheduler:
+    """Owns sequences, requests and blocks of all models. Not thread-safe: one thread calls it.
+
+    The loop is: commands, `plan`, execute, then `commit` for the models that returned and `rollback` for those that
+    raised, `take`. `commit` is the only writer of committed state; a plan holds reservations, references to KV that is
+    committed already, and grants. At most one plan is in flight.
+    """
+
+    def __init__(
+        self,
+        memories: Mapping[str, ModelMemory],
+        make_stop_watch: StopWatchFactory,
+        limits: StepLimits = StepLimits(),
+        *,
+        check: bool = False,
+    ) -> None:
+        self.memories = dict(memories)
+        self._make_stop_watch = make_stop_watch
+        self._limits = limits
+        self._check = check
+        self._kept = KeptRows(limits.max_kept_rows)
+        self.family = Family(self._kept.forget)
+        self.board = Board(self.family)
+        self.relief = Relief(self.family, self.board, self._kept)
+        self.planner = Planner(self.family, self.board, self.relief, max_chunk_rows=limits.max_chunk_rows)
+        self._committer = Committer(self.family, self.board, self._kept)
+        self._draft: Draft | None = None
+        self._steps = 0
+
+    # Commands, between steps only
+
+    def open(
+        self,
+        seq: SeqId,
+        tokens: Seq[int],
+        *,
+        seed: int,
+        model: str,
+        namespace: str = "",
+        usage: EngineUsage | None = None,
+    ) -> None:
+        usage = EngineUsage() if usage is None else usage
+        self.family.open(seq, list(tokens), seed, self.memories[model], namespace, usage)
+
+    def fork(self, seq: SeqId, children: Seq[tuple[SeqId, int]]) -> None:
+        """Add (id, seed) children that share all KV of `seq`."""
+        self.family.fork(self.family.sequences[seq], children)
+
+    def append(self, seq: SeqId, tokens: Seq[int]) -> None:
+        self.family.append(self.family.sequences[seq], tokens)
+
+    def truncate(self, seq: SeqId, position: int) -> None:
+        self.family.truncate(self.family.sequences[seq], position)
+
+    def park(self, seq: SeqId) -> None:
+        """Give the blocks back, unless the sequence runs or shares a trunk with one that is not parked."""
+        sequence = self.family.sequences.get(seq)
+        if sequence is None or sequence.request is not None:
+            return
+        sequence.parked = True
+        holder = sequence.holder
+        if holder.table.blocks and holder.all_parked():
+            self.relief.park(holder)
+
+    def release(self, seq: SeqId) -> None:
+        sequence = self.family.sequences.get(seq)
+        if sequence is None:
+            return
+        if sequence.request is not None:
+            self._cancel(sequence.request)
+        self.family.release(sequence)
+
+    def extend(self, request: int, seq: SeqId, params: ExtendParams, meter: Meter, *, streams: bool) -> None:
+        sequence = self.family.sequences[seq]
+        info = sequence.memory.info
+        watch = self._make_stop_watch(params.stop, info.profile, info.tokenizer, tuple(sequence.tokens))
+        extension = ExtendRequest(request, sequence, params, meter, watch, streams=streams)
+        self.board.submit(extension)
+        if params.max_tokens <= 0:
+            self.board.stop(extension, Stop.LENGTH)
+        elif sequence.known >= sequence.memory.max_len:
+            self.board.stop(extension, Stop.CONTEXT)
+
+    def score(self, request: int, seq: SeqId, params: ScoreParams, meter: Meter) -> None:
+        scoring = ScoreRequest(request, self.family.sequences[seq], params, meter)
+        self.board.submit(scoring)
+        if scoring.complete:
+            self.board.scored(scoring)
+
+    def cancel(self, request: int) -> None:
+        """End a request with what was committed so far. One that ended already is left alone."""
+        found = self.board.find(request)
+        if found is not None:
+            self._cancel(found)
+
+    def close(self) -> None:
+        """Fail everything that is pending."""
+        self.board.close()
+
+    # The step
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None when nothing can run before a command or a meter changes something."""
+        assert self._draft is None, "a plan is in flight"
+        self._steps += 1
+        draft = Draft(self._steps, self._limits.max_rows)
+        self.planner.fill(draft)
+        if draft.empty:
+            self._settle()
+            return None
+        self._draft = draft
+        return draft.freeze(self._kept)
+
+    def commit(self, plan: StepPlan, results: Mapping[str, ModelResult]) -> None:
+        """Write what the step found. Models of the plan that are missing here must be rolled back before."""
+        draft = self._in_flight(plan)
+        for name, result in results.items():
+            self._committer.commit(draft, name, result)
+        self._draft = None
+        self._settle()
+
+    def rollback(self, plan: StepPlan, failures: Mapping[str, Exception]) -> None:
+        """Undo the part of the step on the models that raised: their requests fail, nothing else does.
+
+        Before `commit` of the same plan, which ends the step.
+        """
+        draft = self._in_flight(plan)
+        failed = list(failures_of(draft, failures))
+        for name in failures:
+            for span in draft.of_model(name)[0]:
+                span.holder.memory.give_back(span.reservation)
+            self._kept.forget_again(name, draft.forgotten[name])
+        for request, error in failed:
+            self.board.fail(request, error)
+
+    def take(self) -> tuple[list[Outcome], list[Delta]]:
+        """What ended and what was gained since the last call."""
+        return self.board.take()
+
+    def check(self) -> None:
+        """Raise `InvariantError` if any bookkeeping contradicts a recount. Between steps."""
+        for memory in self.memories.values():
+            tables = [
+                TableView(s.account, s.table.blocks, s.computed, s.weight, s.published, s.tokens)
+                for s in self.family.sequences.values()
+                if s.memory is memory
+            ]
+            pending = {block: -count for block, count in memory.pending_copies().items()}
+            assert not pending, pending
+            check_memory(memory.pool, memory.index, tables, memory.accounts())
+
+    def _settle(self) -> None:
+        for memory in self.memories.values():
+            memory.settle()
+        if self._check:
+            self.check()
+
+    def _in_flight(self, plan: StepPlan) -> Draft:
+        draft = self._draft
+        assert draft is not None, plan.step_id
+        assert draft.step_id == plan.step_id, (draft.step_id, plan.step_id)
+        return draft
+
+    def _cancel(self, request: Request) -> None:
+        if isinstance(request, ExtendRequest):
+            self.board.stop(request, Stop.CANCELLED)
+        else:
+            self.board.fail(request, cancelled_error(request.seq.id))

@@ -1,0 +1,166 @@
+"""A sequence as the scheduler keeps it: its tokens, how far its KV stands, and whom it shares that with."""
+
+from typing import TYPE_CHECKING
+
+from ..kv.account import Account
+from ..kv.prefix import BlockHash
+from ..kv.table import BlockTable
+from ..protocol import SeqId
+
+if TYPE_CHECKING:
+    from .memory import ModelMemory
+    from .request import Request
+
+
+class Sequence:
+    """Token ids whose KV stands in blocks up to `computed`, which chases `known`.
+
+    Invariant: `len(table) == ceil(computed / block_size)`.
+
+    *Trunk*: after a fork, the parent and its children are members of a hidden sequence that owns the table and the
+    rows that were still to compute; they hold no blocks of their own. A member shares the trunk's first `base` positions
+    and detaches, taking those blocks by reference, once it goes its own way. The chain of trunks above a sequence
+    ends in the *holder*, which alone holds KV for all below it.
+
+    What was paid, whatever the cache or a preemption did since: rows `< paid_rows` were granted by a meter, and the output
+    head at p where `paid_heads[p]`. For positions below `base` a member's trunk knows.
+
+    `weight` counts the visible sequences that hold KV through this one (1: itself).
+    """
+
+    __slots__ = (
+        "account",
+        "base",
+        "computed",
+        "computed_once",
+        "hashes",
+        "hidden",
+        "id",
+        "last_used",
+        "logits_kept",
+        "members",
+        "memory",
+        "namespace",
+        "paid_heads",
+        "paid_rows",
+        "parked",
+        "payer",
+        "published",
+        "request",
+        "resumed_at",
+        "seed",
+        "table",
+        "tokens",
+        "trunk",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        seq: SeqId,
+        tokens: list[int],
+        *,
+        seed: int,
+        memory: "ModelMemory",
+        namespace: str,
+        account: Account,
+        hidden: bool = False,
+    ) -> None:
+        self.id = seq
+        self.tokens = tokens
+        self.seed = seed
+        self.memory = memory
+        self.namespace = namespace
+        self.account = account
+        self.hidden = hidden
+        self.table = BlockTable()
+        self.computed = 0
+        self.computed_once = 0
+        """Rows below this were computed at least once on this path: computing them again is recomputation."""
+        self.hashes: list[BlockHash] = []
+        self.published = 0
+        """Leading blocks of the table that are in the prefix index."""
+        self.paid_rows = 0
+        self.paid_heads = bytearray(len(tokens))
+        self.trunk: Sequence | None = None
+        self.base = 0
+        self.members: dict[SeqId, Sequence] = {}
+        self.weight = 0 if hidden else 1
+        self.request: Request | None = None
+        self.payer: Request | None = None
+        """The request whose meter reserved rows of this holder that are not computed yet."""
+        self.logits_kept = False
+        """The runner keeps the last row's logits under this (hidden) sequence."""
+        self.parked = False
+        self.last_used = 0
+        self.resumed_at = -1
+
+    @property
+    def known(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def plain(self) -> bool:
+        """A member that is still exactly its trunk: no tokens of its own, none cut."""
+        trunk = self.trunk
+        return trunk is not None and self.base == len(trunk.tokens) == len(self.tokens)
+
+    @property
+    def holder(self) -> "Sequence":
+        """The end of the chain of trunks: the sequence whose table holds the KV of this one."""
+        node = self
+        while node.trunk is not None:
+            node = node.trunk
+        return node
+
+    def all_parked(self) -> bool:
+        """Whether every visible sequence that holds KV through this one was parked and not used since."""
+        if self.members:
+            return all(member.all_parked() for member in self.members.values())
+        return self.parked
+
+    def shared_positions(self) -> int:
+        """Leading positions of this sequence that stand in the holder's blocks' chain; all of them without a trunk."""
+        reach, node = len(self.tokens), self
+        while node.trunk is not None:
+            reach = min(reach, node.base)
+            node = node.trunk
+        return reach
+
+    def first_unpaid(self) -> int:
+        """Rows below this were granted, by whichever member of the family."""
+        if self.trunk is None:
+            return self.paid_rows
+        below = self.trunk.first_unpaid()
+        return below if below < self.base else max(self.base, self.paid_rows)
+
+    def head_paid(self, position: int) -> bool:
+        return bool(self._row_owner(position).paid_heads[position])
+
+    def pay(self, rows: int, heads: tuple[int, ...]) -> None:
+        """A meter granted the rows up to `rows`, and the output heads at `heads`."""
+        for position in heads:
+            self._row_owner(position).paid_heads[position] = 1
+        node = self
+        node.paid_rows = max(node.paid_rows, rows)
+        while node.trunk is not None:
+            rows = min(rows, node.base)
+            node = node.trunk
+            node.paid_rows = max(node.paid_rows, rows)
+
+    def unpay(self, rows: int, heads: tuple[int, ...]) -> None:
+        """What was granted from row `rows` on was not computed, nor were the output heads at `heads`."""
+        for position in heads:
+            self._row_owner(position).paid_heads[position] = 0
+        node = self
+        node.paid_rows = min(node.paid_rows, rows)
+        while node.trunk is not None and rows < node.base:
+            node = node.trunk
+            node.paid_rows = min(node.paid_rows, rows)
+
+    def _row_owner(self, position: int) -> "Sequence":
+        """The sequence of the chain that answers for the row at `position`."""
+        node = self
+        while node.trunk is not None and position < node.base:
+            node = node.trunk
+        return node

@@ -1,0 +1,269 @@
+"""The oracle model: the next token is a hash of the whole prefix, read slot by slot through the block table.
+
+One stale, missing or misplaced block changes the output or raises. It runs every scheduler, cache, fork, preemption and cancel
+test without torch. `NaiveEngine` computes the same from the tokens alone.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+from branchwise.engine.protocol import ExtendParams, ModelCost, ModelInfo, SeqId
+from branchwise.engine.sampling.params import SamplingParams
+from branchwise.engine.sched.plan import (
+    TRASH_BLOCK,
+    Drawn,
+    ModelPlan,
+    ModelResult,
+    Sample,
+    Span,
+    SpanScores,
+)
+from branchwise.engine.text.profile import ModelProfile
+from branchwise.engine.text.stop import Stop, StopRule
+
+VOCAB = 50
+EOS = 0
+
+
+class StaleRead(AssertionError):
+    """A row read KV that was never written, or that belongs to other tokens."""
+
+
+class CountingTokenizer:
+    """Ids are their own text; enough for a model info."""
+
+    vocab_size = VOCAB
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+    def chat(self, messages: object, *, think: bool | None = None) -> list[int]:
+        raise NotImplementedError
+
+    def token_id(self, text: str) -> int | None:
+        return int(text)
+
+    def piece(self, token: int) -> bytes:
+        return f" {token}".encode()
+
+
+def oracle_info(
+    name: str = "policy", *, max_model_len: int = 4096, head: str = "lm", digest: str = "oracle"
+) -> ModelInfo:
+    return ModelInfo(
+        name=name,
+        source="oracle",
+        head=head,
+        vocab_size=VOCAB,
+        max_model_len=max_model_len,
+        cost=ModelCost(block_params=1000, layers=2, attention_width=8, hidden=8, head_columns=VOCAB),
+        tokenizer=CountingTokenizer(),
+        profile=ModelProfile(stop_ids=frozenset({EOS})),
+        sampling=SamplingParams(),
+        weights_digest=digest,
+    )
+
+
+class IdStopWatch:
+    """The stop rule on ids alone: eos ids, `tokens_per_step`, and stop strings read as space-separated ids."""
+
+    def __init__(self, rule: StopRule, profile: object, tokenizer: object, context_ids: Sequence[int]) -> None:
+        self._rule = rule
+        self._tokens: list[int] = []
+        self._dropped = 0
+        self._strings = [tuple(int(word) for word in text.split()) for text in rule.strings]
+
+    def push(self, token: int) -> Stop | None:
+        self._tokens.append(token)
+        if token in self._rule.eos_ids:
+            return Stop.EOS
+        for string in self._strings:
+            if tuple(self._tokens[-len(string) :]) == string:
+                self._dropped = len(string)
+                return Stop.STOP
+        if self._rule.tokens_per_step is not None and len(self._tokens) >= self._rule.tokens_per_step:
+            return Stop.MARK
+        return None
+
+    def kept(self) -> int:
+        return len(self._tokens) - self._dropped
+
+
+class Row:
+    """Logits of one row: `logit(token)` is a hash of the prefix that ends in this row, and of the token."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self.logits = [
+            4.0 * int.from_bytes(blake2b(prefix, digest_size=4, key=bytes([token])).digest()) / 2**32
+            for token in range(VOCAB)
+        ]
+        top = max(self.logits)
+        self._log_sum = top + math.log(sum(math.exp(logit - top) for logit in self.logits))
+
+    def logprob(self, token: int) -> float:
+        return self.logits[token] - self._log_sum
+
+    def reward(self) -> float:
+        return int.from_bytes(blake2b(self._prefix, digest_size=4, key=b"reward").digest()) / 2**32
+
+    def draw(self, seed: int, position: int, params: SamplingParams) -> int:
+        """Gumbel argmax with noise that is a pure function of (seed, position, token)."""
+        if params.temperature == 0:
+            return max(range(VOCAB), key=lambda token: self.logits[token])
+        return max(
+            range(VOCAB),
+            key=lambda token: self.logits[token] / params.temperature + _gumbel(seed, position, token),
+        )
+
+
+def _gumbel(seed: int, position: int, token: int) -> float:
+    packed = struct.pack("<Qii", seed % 2**64, position, token)
+    uniform = (int.from_bytes(blake2b(packed, digest_size=4).digest()) + 0.5) / 2**32
+    return -math.log(-math.log(uniform))
+
+
+def prefix_digest(tokens: Sequence[int]) -> bytes:
+    return blake2b(struct.pack(f"<{len(tokens)}i", *tokens), digest_size=16).digest()
+
+
+class OracleRunner:
+    """A runner whose KV slots hold (token, position) canaries. The trash block is poisoned: reading it raises.
+
+    Counts what it really did: `rows` computed and `samples` drawn, per sequence seed and in all. `before_step` may raise, to
+    inject a failure; `after_writes` may too, which leaves half-written slots behind.
+    """
+
+    def __init__(self, num_blocks: int = 64, block_size: int = 4) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.slots: list[tuple[int, int] | None] = [None] * (num_blocks * block_size)
+        self.kept: dict[SeqId, Row] = {}
+        self.rows = 0
+        self.copies: list[tuple[int, int]] = []
+        self.samples: Counter[int] = Counter()
+        self.row_positions: Counter[tuple[bytes, int]] = Counter()
+        self.steps = 0
+        self.largest_step = 0
+        self.before_step: Callable[[ModelPlan], None] = lambda plan: None
+        self.after_writes: Callable[[ModelPlan], None] = lambda plan: None
+
+    def execute(self, plan: ModelPlan) -> ModelResult:
+        self.before_step(plan)
+        self.steps += 1
+        for copy in plan.copies:
+            self._copy(copy.source, copy.target)
+        for seq in plan.forget:
+            self.kept.pop(seq, None)
+        for span in plan.spans:
+            self._write(span)
+        self.after_writes(plan)
+        drawn: list[Drawn] = []
+        scores: list[SpanScores] = []
+        for span in plan.spans:
+            self._run_span(span, drawn, scores)
+        for kept in plan.kept_samples:
+            drawn.append(self._draw(self.kept[kept.source], kept.sample))
+        self.largest_step = max(self.largest_step, sum(len(span.tokens) for span in plan.spans))
+        return ModelResult(drawn=tuple(drawn), scores=tuple(scores))
+
+    def _copy(self, source: int, target: int) -> None:
+        assert TRASH_BLOCK not in (source, target)
+        size = self.block_size
+        self.slots[target * size : (target + 1) * size] = self.slots[source * size : (source + 1) * size]
+        self.copies.append((source, target))
+
+    def _write(self, span: Span) -> None:
+        size = self.block_size
+        assert span.tokens
+        for offset, token in enumerate(span.tokens):
+            position = span.start + offset
+            if position < span.write_from:
+                continue
+            block = span.blocks[position // size]
+            assert block != TRASH_BLOCK
+            self.slots[block * size + position % size] = (token, position)
+
+    def _run_span(self, span: Span, drawn: list[Drawn], scores: list[SpanScores]) -> None:
+        end = span.start + len(span.tokens)
+        prefix = self._read(span, end)
+        self.rows += len(span.tokens)
+        for position in range(span.start, end):
+            self.row_positions[prefix_digest(prefix[: position + 1]), position] += 1
+        if span.samples or span.keep_logits:
+            row = Row(prefix_digest(prefix))
+            drawn.extend(self._draw(row, sample) for sample in span.samples)
+            if span.keep_logits:
+                self.kept[span.seq] = row
+        if span.reward_at or span.logprob_at:
+            rows = {p: Row(prefix_digest(prefix[: p + 1])) for p in {*span.reward_at, *span.logprob_at}}
+            rewards = tuple(rows[position].reward() for position in span.reward_at)
+            pairs = zip(span.logprob_at, span.targets, strict=True)
+            logprobs = tuple(rows[position].logprob(target) for position, target in pairs)
+            scores.append(SpanScores(span.seq, rewards, logprobs))
+
+    def _read(self, span: Span, end: int) -> list[int]:
+        """The prefix as it stands in the slots; raises where a slot was not written for that position."""
+        size, prefix = self.block_size, []
+        for position in range(end):
+            block = span.blocks[position // size]
+            slot = self.slots[block * size + position % size]
+            if block == TRASH_BLOCK or slot is None or slot[1] != position:
+                raise StaleRead(f"sequence {span.seq} position {position} block {block} holds {slot}")
+            prefix.append(slot[0])
+        if prefix[span.start :] != list(span.tokens):
+            raise StaleRead(f"sequence {span.seq} rows {span.tokens} stand as {prefix[span.start :]}")
+        return prefix
+
+    def _draw(self, row: Row, sample: Sample) -> Drawn:
+        self.samples[sample.seed] += 1
+        token = row.draw(sample.seed, sample.position, sample.params)
+        return Drawn(sample.seq, token, row.logprob(token))
+
+
+class NaiveEngine:
+    """Recomputes everything from the tokens: what each verb must give, whatever the real engine shares or evicts."""
+
+    @staticmethod
+    def extend(
+        tokens: list[int], seed: int, params: ExtendParams, max_len: int
+    ) -> tuple[list[int], list[float], Stop]:
+        """The tokens kept, their log-probabilities and why it ended; `tokens` is left as it was."""
+        watch = IdStopWatch(params.stop, None, None, tokens)
+        added: list[int] = []
+        logprobs: list[float] = []
+        if params.max_tokens <= 0:
+            return [], [], Stop.LENGTH
+        stop = Stop.CONTEXT if len(tokens) >= max_len else None
+        while stop is None:
+            position = len(tokens) + len(added)
+            row = Row(prefix_digest(tokens + added))
+            token = row.draw(seed, position, params.sampling)
+            added.append(token)
+            logprobs.append(row.logprob(token))
+            stop = watch.push(token)
+            if stop is None and len(added) >= params.max_tokens:
+                stop = Stop.LENGTH
+            if stop is None and position + 1 >= max_len:
+                stop = Stop.CONTEXT
+        kept = watch.kept() if added else 0
+        return added[:kept], logprobs[:kept], stop
+
+    @staticmethod
+    def logprobs(tokens: Sequence[int], start: int) -> list[float]:
+        return [
+            Row(prefix_digest(tokens[:position])).logprob(tokens[position])
+            for position in range(start, len(tokens))
+        ]
+
+    @staticmethod
+    def rewards(tokens: Sequence[int], positions: Sequence[int]) -> list[float]:
+        return [Row(prefix_digest(tokens[: position + 1])).reward() for position in positions]
