@@ -1,0 +1,47 @@
+"""The KV memory of one model: blocks of keys and values for all layers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..models.config import ModelConfig
+
+
+class KvCache:
+    """`blocks` is [layers, 2, num_blocks, kv_heads, block_size, head_dim]; block 0 is the trash block.
+
+    A block is cleared when its first row is written: what an earlier owner left, a NaN for one, never reaches a later one
+    through a masked key.
+    """
+
+    def __init__(
+        self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._kv_heads = config.kv_heads
+        shape = (config.layers, 2, num_blocks, config.kv_heads, block_size, config.head_dim)
+        self.blocks = torch.zeros(shape, dtype=dtype, device=device)
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy whole blocks in all layers; no target is also a source."""
+        device = self.blocks.device
+        content = self.blocks.index_select(2, torch.tensor(sources, device=device))
+        self.blocks.index_copy_(2, torch.tensor(targets, device=device), content)
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Zero whole blocks in all layers."""
+        self.blocks.index_fill_(2, torch.tensor(blocks, device=self.blocks.device), 0)
+
+    def slots(self, blocks: Tensor, offsets: Tensor) -> Tensor:
+        """Rows of a layer's pool seen as [2 * num_blocks * kv_heads * block_size, head_dim] for positions at `offsets` of
+        `blocks`, int64 [rows] each: [rows * 2 * kv_heads], per row all key heads, then all value heads."""
+        heads = torch.arange(2 * self._kv_heads, device=blocks.device)
+        plane = heads // self._kv_heads * (self.num_blocks * self._kv_heads) + heads % self._kv_heads
+        return ((blocks[:, None] * self._kv_heads + plane) * self.block_size + offsets[:, None]).reshape(-1)
+
+
+def bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Bytes that one KV block takes over all layers."""
+    return config.layers * 2 * config.kv_heads * block_size * config.head_dim * dtype.itemsize

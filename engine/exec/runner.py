@@ -1,0 +1,229 @@
+"""Executes what the scheduler planned for one model: copies, one ragged forward pass, scores and sampled tokens."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.attention import PagedAttention
+from ...kernels.linear import ROW_TILE
+from ...kernels.plan import Planner, RowSpan
+from ..models.decoder import Batch
+from ..models.open import LoadedModel
+from ..protocol import SeqId
+from ..sampling.sampler import Draw, Sampler
+from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, Sample, Span, SpanScores
+from .cache import KvCache, bytes_per_block
+
+_SCORE_ROWS = 256
+"""Rows whose logits stand at once while log-probabilities are taken: bounds memory at 256 * vocabulary * 4 bytes."""
+
+
+class _Packed(NamedTuple):
+    """Spans in packing order and the packed index of each one's first row."""
+
+    spans: list[Span]
+    first_row: list[int]
+    rows: int
+
+
+class Runner:
+    """One model with its KV memory. Not thread-safe: the engine thread calls it.
+
+    With `deterministic` a row's results are bitwise the same alone or in any batch, for any chunking of a prefill,
+    with KV shared or not (design section 4, rule 11). `max_rows` is the largest number of rows of a step.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        num_blocks: int,
+        *,
+        block_size: int = 16,
+        deterministic: bool = False,
+        max_rows: int = 2048,
+    ) -> None:
+        self._model = model
+        self._decoder = model.decoder
+        self._max_rows = max_rows
+        self._row_tile = ROW_TILE if deterministic else None
+        config, device = model.config, model.decoder.device
+        self.cache = KvCache(config, num_blocks, block_size, model.decoder.dtype, device)
+        self._attention = PagedAttention(
+            config.heads, config.kv_heads, config.head_dim, block_size, config.head_dim**-0.5
+        )
+        chunk = key_chunk(model.info.max_model_len, block_size)
+        self._planners = {
+            window: Planner(block_size, chunk, fixed=deterministic, window=window) for window in set(config.windows)
+        }
+        self._sampler = Sampler(config.head_columns, device)
+        self._kept: dict[SeqId, Tensor] = {}
+
+    @property
+    def model(self) -> LoadedModel:
+        """The model that this runner executes."""
+        return self._model
+
+    @property
+    def kv_bytes_per_block(self) -> int:
+        """Bytes of one KV block over all layers."""
+        return bytes_per_block(self._model.config, self.cache.block_size, self._decoder.dtype)
+
+    def execute(self, plan: ModelPlan) -> ModelResult:
+        """Run one step. The result has one `Drawn` per sample, spans first in plan order, then the kept samples."""
+        if plan.copies:
+            self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
+        for seq in plan.forget:
+            self._kept.pop(seq, None)
+        with torch.inference_mode():
+            packed, hidden = self._forward(plan.spans)
+            scores = self._scores(plan.spans, packed, hidden)
+            return ModelResult(drawn=self._draw(plan, packed, hidden), scores=scores)
+
+    def _forward(self, spans: Sequence[Span]) -> tuple[_Packed, Tensor]:
+        """Hidden states of all rows, packed in the order that attention chose."""
+        if not spans:
+            return _Packed([], [], 0), torch.empty(0)
+        ragged = [RowSpan(span.start, len(span.tokens), span.blocks) for span in spans]
+        plans = {window: planner.plan(ragged) for window, planner in self._planners.items()}
+        order = next(iter(plans.values())).order
+        if any(plan.order != order for plan in plans.values()):
+            raise AssertionError("the planners of one model must agree on the packing order")
+        packed = self._pack(spans, order)
+        self._clear_started(packed.spans)
+        prepared = {w: self._attention.prepare(plan, self.cache.num_blocks) for w, plan in plans.items()}
+        tokens, positions, slots = self._rows(packed)
+        batch = Batch(tokens, positions, slots, prepared, self._row_tile)
+        return packed, self._decoder.forward(batch, self.cache.blocks, self._attention)
+
+    def _pack(self, spans: Sequence[Span], order: Sequence[int]) -> _Packed:
+        chosen = [spans[index] for index in order]
+        first_row, rows = [], 0
+        for span in chosen:
+            first_row.append(rows)
+            rows += len(span.tokens)
+        if rows > self._max_rows:
+            raise ValueError(f"a step of {rows} rows exceeds max_rows {self._max_rows}")
+        return _Packed(chosen, first_row, rows)
+
+    def _clear_started(self, spans: Sequence[Span]) -> None:
+        size = self.cache.block_size
+        started = [
+            block
+            for span in spans
+            for block in span.blocks[
+                -(-max(span.start, span.write_from) // size) : -(-(span.start + len(span.tokens)) // size)
+            ]
+        ]
+        if started:
+            self.cache.clear(started)
+
+    def _rows(self, packed: _Packed) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and positions (padded to the row tile), and KV slots of the rows that are real."""
+        size, rows = self.cache.block_size, packed.rows
+        padded = rows if self._row_tile is None else -(-rows // self._row_tile) * self._row_tile
+        tokens, positions = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
+        blocks = np.empty(rows, np.int64)
+        for span, first in zip(packed.spans, packed.first_row, strict=True):
+            count = len(span.tokens)
+            if count == 1:
+                tokens[first], positions[first] = span.tokens[0], span.start
+                blocks[first] = span.blocks[span.start // size] if span.start >= span.write_from else TRASH_BLOCK
+                continue
+            where, last = slice(first, first + count), span.start + count
+            tokens[where] = span.tokens
+            positions[where] = np.arange(span.start, last)
+            blocks[where] = np.asarray(span.blocks, np.int64)[positions[where] // size]
+            blocks[first : first + min(max(span.write_from - span.start, 0), count)] = TRASH_BLOCK
+        offsets = torch.from_numpy(positions[:rows] % size)
+        device = self._decoder.device
+        slots = self.cache.slots(torch.from_numpy(blocks), offsets).to(device)
+        return torch.from_numpy(tokens).to(device), torch.from_numpy(positions).to(device), slots
+
+    def _scores(self, spans: Sequence[Span], packed: _Packed, hidden: Tensor) -> tuple[SpanScores, ...]:
+        """Rewards and log-probabilities of the spans that ask, in plan order."""
+        asking = [span for span in spans if span.reward_at or span.logprob_at]
+        if not asking:
+            return ()
+        first_row = {id(span): first for span, first in zip(packed.spans, packed.first_row, strict=True)}
+        reward_rows, logprob_rows, targets = [], [], []
+        for span in asking:
+            base = first_row[id(span)] - span.start
+            reward_rows += [base + position for position in span.reward_at]
+            logprob_rows += [base + position for position in span.logprob_at]
+            targets += span.targets
+        rewards = iter(self._rewards(hidden, reward_rows))
+        logprobs = iter(self._logprobs(hidden, logprob_rows, targets))
+        return tuple(
+            SpanScores(
+                span.seq,
+                tuple(next(rewards) for _ in span.reward_at),
+                tuple(next(logprobs) for _ in span.logprob_at),
+            )
+            for span in asking
+        )
+
+    def _rewards(self, hidden: Tensor, rows: Sequence[int]) -> list[float]:
+        """Sigmoid of the label head at `rows`; of two labels, the probability of the second."""
+        if not rows:
+            return []
+        index = torch.tensor(rows, device=hidden.device)
+        values = self._decoder.head(hidden.index_select(0, index), self._row_tile)
+        values = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
+        return values.double().sigmoid().tolist()
+
+    def _logprobs(self, hidden: Tensor, rows: Sequence[int], targets: Sequence[int]) -> list[float]:
+        """Natural-log probability of `targets` at `rows`, a bounded number of logit rows at a time."""
+        results: list[float] = []
+        for first in range(0, len(rows), _SCORE_ROWS):
+            part = slice(first, first + _SCORE_ROWS)
+            index = torch.tensor(rows[part], device=hidden.device)
+            logits = self._decoder.head(hidden.index_select(0, index), self._row_tile)
+            chosen = logits.gather(-1, torch.tensor(targets[part], device=hidden.device)[:, None])[:, 0]
+            results += (chosen - logits.logsumexp(-1)).tolist()
+        return results
+
+    def _draw(self, plan: ModelPlan, packed: _Packed, hidden: Tensor) -> tuple[Drawn, ...]:
+        """Sample the spans that ask and the kept rows; keep the rows that later steps sample from."""
+        first_row = {id(span): first for span, first in zip(packed.spans, packed.first_row, strict=True)}
+        asking = [span for span in plan.spans if span.samples or span.keep_logits]
+        samples: list[Sample] = []
+        draws: list[Draw] = []
+        parts: list[Tensor] = []
+        if asking:
+            last_rows = [first_row[id(span)] + len(span.tokens) - 1 for span in asking]
+            if last_rows != list(range(hidden.shape[0])):
+                hidden = hidden.index_select(0, torch.tensor(last_rows, device=hidden.device))
+            logits = self._decoder.head(hidden, self._row_tile)
+            parts.append(logits)
+            for row, span in enumerate(asking):
+                if span.keep_logits:
+                    self._kept[span.seq] = logits[row].clone()
+                samples += span.samples
+                draws += [_draw_from(row, sample) for sample in span.samples]
+        offset = len(asking)
+        for row, kept in enumerate(plan.kept_samples, start=offset):
+            parts.append(self._kept[kept.source][None])
+            samples.append(kept.sample)
+            draws.append(_draw_from(row, kept.sample))
+        if not draws:
+            return ()
+        drawn = self._sampler.draw(parts[0] if len(parts) == 1 else torch.cat(parts), draws)
+        return tuple(
+            Drawn(sample.seq, token, logprob) for sample, (token, logprob) in zip(samples, drawn, strict=True)
+        )
+
+
+def _draw_from(row: int, sample: Sample) -> Draw:
+    return Draw(row, sample.seed, sample.position, sample.params)
+
+
+def key_chunk(max_model_len: int, block_size: int) -> int:
+    """Keys per attention item: a sixteenth of the context, between 32 and 128, in whole blocks.
+
+    Short items waste little on short contexts; long ones keep the number of merges of a long context small.
+    """
+    keys = min(max(max_model_len // 16, 32), 128)
+    return -(-keys // block_size) * block_size

@@ -1,0 +1,105 @@
+"""From rows of logits to tokens: Gumbel-max with counter noise.
+
+`argmax(score + noise)` draws from `softmax(score)` exactly. The noise depends on the branch's seed and the position
+alone, so a branch draws the same token from the same logits in any batch.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...kernels.noise import GUMBEL_MAX, Purpose, gumbel, row_keys
+from .params import SamplingParams
+from .transforms import filtered, is_greedy, is_plain, tempered
+
+_PRUNE_FROM = 4096
+"""Vocabulary size from which ruling tokens out first is cheaper than drawing noise for all."""
+
+
+class Draw(NamedTuple):
+    """Sample the token for `position` of a branch with `seed` from row `row` of the logits."""
+
+    row: int
+    seed: int
+    position: int
+    params: SamplingParams
+
+
+class Sampler:
+    """Draws tokens for one model. Not thread-safe; used by the engine thread only."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab = torch.arange(vocab_size, dtype=torch.int32, device=device)
+
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[tuple[int, float]]:
+        """One (token id, raw natural-log probability) per draw, from fp32 `logits` [rows, vocab].
+
+        The probability is the token's under the untransformed row (temperature 1, nothing filtered). One transfer
+        brings all results to the host.
+        """
+        if not draws:
+            return []
+        rows = [draw.row for draw in draws]
+        normaliser = logits.logsumexp(-1)
+        if rows != list(range(logits.shape[0])):
+            index = torch.tensor(rows, device=logits.device)
+            logits, normaliser = logits.index_select(0, index), normaliser.index_select(0, index)
+        tokens = self._tokens(logits, draws)
+        logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normaliser
+        ids, values = torch.stack((tokens.double(), logprobs.double())).tolist()
+        return [(int(token), value) for token, value in zip(ids, values, strict=True)]
+
+    def _tokens(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+        """Drawn ids, int64 [draws]; `logits` has one row per draw."""
+        greedy, plain, narrow = [], [], []
+        for index, draw in enumerate(draws):
+            kind = greedy if is_greedy(draw.params) else plain if is_plain(draw.params) else narrow
+            kind.append(index)
+        parts = ((greedy, _most_likely), (plain, self._draw_plain), (narrow, self._draw_filtered))
+        for members, choose in parts:
+            if len(members) == len(draws):
+                return choose(logits, draws)
+        tokens = torch.empty(len(draws), dtype=torch.int64, device=logits.device)
+        for members, choose in parts:
+            if members:
+                index = torch.tensor(members, device=logits.device)
+                tokens[index] = choose(logits.index_select(0, index), [draws[member] for member in members])
+        return tokens
+
+    def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+        scores = tempered(logits, [draw.params for draw in draws])
+        keys = _keys(draws, logits.device)
+        if scores.shape[-1] < _PRUNE_FROM:
+            return scores.add_(gumbel(keys, self._vocab)).argmax(-1)
+        return torch.stack([self._draw_pruned(row, keys[:, i : i + 1]) for i, row in enumerate(scores)])
+
+    def _draw_pruned(self, scores: Tensor, keys: Tensor) -> Tensor:
+        """The drawn id from one tempered row, with noise only for tokens that it could still lift to the top.
+
+        The likeliest token with its noise is a lower bound on the winner; a token whose score plus the largest noise
+        there is stays under the bound cannot win.
+        """
+        best = scores.argmax(-1, keepdim=True)
+        bound = scores[best] + gumbel(keys, best.to(torch.int32))[0]
+        ids = (scores > bound - GUMBEL_MAX).nonzero()[:, 0]
+        if not ids.numel():
+            return best[0]
+        noisy = scores[ids].add_(gumbel(keys, ids.to(torch.int32))[0])
+        return ids[noisy.argmax()]
+
+    def _draw_filtered(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+        params = [draw.params for draw in draws]
+        ids, scores = filtered(tempered(logits, params), params)
+        noisy = scores.add_(gumbel(_keys(draws, logits.device), ids.to(torch.int32)))
+        return ids.gather(-1, noisy.argmax(-1, keepdim=True))[:, 0]
+
+
+def _most_likely(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    return logits.argmax(-1)
+
+
+def _keys(draws: Sequence[Draw], device: torch.device) -> Tensor:
+    keys = row_keys([draw.seed for draw in draws], [draw.position for draw in draws], Purpose.TOKEN)
+    return keys.to(device)

@@ -1,0 +1,77 @@
+"""Temperature, top-k, top-p and min-p: which tokens stay candidates, and with which scores.
+
+A row's outcome depends on its own logits and parameters only, bit for bit: candidates are looked at in falling order and
+all sums run in that order, so how many columns a neighbour asked for makes no difference.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .params import SamplingParams
+
+GREEDY_BELOW = 1e-5
+"""Temperatures under this are greedy: fp32 logits divided by them would only add rounding."""
+
+_FIRST_LOOK = 256
+
+
+class Candidates(NamedTuple):
+    """Tokens that survive the filters: `ids` int64 [rows, n] by falling score, `scores` fp32 [rows, n], -inf for removed."""
+
+    ids: Tensor
+    scores: Tensor
+
+
+def is_greedy(params: SamplingParams) -> bool:
+    """Whether only the most likely token can be drawn."""
+    return params.temperature < GREEDY_BELOW or params.top_k == 1 or params.top_p == 0.0
+
+
+def is_plain(params: SamplingParams) -> bool:
+    """Whether every token of the vocabulary stays a candidate."""
+    return params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0
+
+
+def tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Logits over temperature, fp32 [rows, vocab], with each row's maximum moved to 0 so that nothing overflows."""
+    scores = logits - logits.amax(-1, keepdim=True)
+    first = params[0].temperature
+    if all(row.temperature == first for row in params):
+        return scores if first == 1.0 else scores.div_(first)
+    return scores.div_(scores.new_tensor([row.temperature for row in params])[:, None])
+
+
+def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
+    """Candidates of tempered `scores` fp32 [rows, vocab] under each row's top-k, then top-p, then min-p.
+
+    top-p keeps the smallest set of the most likely tokens whose mass, among what top-k left, reaches `top_p`; min-p
+    keeps what is at least `min_p` times as likely as the most likely token. The first token always stays.
+    """
+    vocab = scores.shape[-1]
+    top_k = [min(row.top_k or vocab, vocab) for row in params]
+    width = min(vocab, max((k for k in top_k if k < vocab), default=0))
+    if any(k == vocab for k in top_k):
+        width = max(width, min(vocab, _FIRST_LOOK))
+    limit = torch.tensor(top_k, device=scores.device)[:, None]
+    top_p = scores.new_tensor([row.top_p for row in params])[:, None]
+    floor = scores.new_tensor([row.min_p for row in params])[:, None].log_()
+    while True:
+        values, ids = torch.topk(scores, width, dim=-1)
+        rank = torch.arange(width, device=scores.device)
+        mass = values.exp()
+        running = mass.cumsum(-1)
+        total = running.gather(-1, limit.clamp(max=width) - 1)
+        if width < vocab:
+            unlimited = limit > width
+            total = torch.where(unlimited, scores.exp().sum(-1, keepdim=True), total)
+            # The last column looked at is still inside the nucleus of an unlimited row: look at more.
+            inside = (running[:, -1:] < top_p * total) & (values[:, -1:] >= floor) & unlimited
+            if bool(inside.any()):
+                width = min(vocab, width * 8)
+                continue
+        kept = (rank < limit) & ((running - mass < top_p * total) | (top_p >= 1.0)) & (values >= floor)
+        kept[:, 0] = True
+        return Candidates(ids, values.masked_fill(~kept, float("-inf")))

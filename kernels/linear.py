@@ -1,0 +1,56 @@
+"""Matrix products with a fixed weight: prepacked for oneDNN on the CPU, plain elsewhere.
+
+With a `row_tile` every product has exactly that many rows (the last tile is padded by the caller), so a row's bits do not
+depend on how many rows come with it. Within a tile they do not depend on the row's index either: each output element is
+one accumulation over the features in an order that the shape alone decides. The tests hold both on the machine at hand.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ROW_TILE = 16
+"""Rows per product in deterministic mode."""
+
+
+def _packs(weight: Tensor) -> bool:
+    """Whether oneDNN holds a packed form of this weight that is faster than the plain one."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    return weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )
+
+
+class Linear:
+    """`x @ weight.T + bias` for `weight` [outputs, inputs] and optional `bias` [outputs]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._outputs = weight.shape[0]
+        self._bias = bias
+        self._packed = _packs(weight)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROW_TILE) if self._packed else weight
+
+    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        """The product, [rows, outputs]. With `row_tile`, `rows` must be a multiple of it."""
+        if row_tile is None or x.shape[0] == row_tile:
+            return self._product(x)
+        out = x.new_empty((x.shape[0], self._outputs))
+        for first in range(0, x.shape[0], row_tile):
+            out[first : first + row_tile] = self._product(x[first : first + row_tile])
+        return out
+
+    def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
+        """`residual` [rows, outputs] plus the product; `residual` may be overwritten."""
+        if row_tile is not None:
+            return residual.add_(self(x, row_tile))
+        if self._packed:
+            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
+        return residual.add_(self._product(x))
+
+    def _product(self, x: Tensor) -> Tensor:
+        if self._packed:
+            return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        return functional.linear(x, self._weight, self._bias)
