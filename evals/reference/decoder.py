@@ -14,6 +14,7 @@ from .vocabulary import VOCABULARY_SIZE
 MAX_POSITIONS = 512
 ROPE_THETA = 10_000.0
 NORM_EPSILON = 1e-6
+CACHE_GROWTH = 32
 
 
 class DecoderConfig(msgspec.Struct, frozen=True):
@@ -31,16 +32,18 @@ DRAFT_CONFIG = DecoderConfig(64, 2, 2, 32, 176)
 
 
 class KeyValueCache:
-    """Keys and values of every layer, [L][B, H, positions, D], grown in place up to `capacity`."""
+    """Keys and values of every layer, [L, 2, B, H, capacity, D]; the capacity grows with what is written."""
 
-    def __init__(self, config: DecoderConfig, batch_size: int, capacity: int, dtype: torch.dtype) -> None:
-        shape = (config.num_layers, 2, batch_size, config.num_heads, capacity, config.head_size)
+    def __init__(self, config: DecoderConfig, batch_size: int, dtype: torch.dtype) -> None:
+        shape = (config.num_layers, 2, batch_size, config.num_heads, CACHE_GROWTH, config.head_size)
         self.store = torch.zeros(shape, dtype=dtype)
         self.length = 0
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write new keys and values [B, H, T, D] of a layer and return all of them so far."""
         end = self.length + keys.shape[2]
+        while end > self.store.shape[4]:
+            self.store = functional.pad(self.store, (0, 0, 0, CACHE_GROWTH))
         self.store[layer, 0, :, :, self.length : end] = keys
         self.store[layer, 1, :, :, self.length : end] = values
         return self.store[layer, 0, :, :, :end], self.store[layer, 1, :, :, :end]
@@ -91,7 +94,7 @@ class Attention(nn.Module):
         queries, keys = _rotate(queries, rotation), _rotate(keys, rotation)
         if cache is not None:
             keys, values = cache.extend(layer, keys, values)
-        attended = _attend(queries, keys, values) if cache is None else _attend_fused(queries, keys, values)
+        attended = _attend(queries, keys, values)
         attended = attended.transpose(1, 2).reshape(batch, length, -1)
         return functional.linear(attended, self.o_proj.weight.to(hidden.dtype))
 
@@ -103,16 +106,13 @@ def _rotate(vectors: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention by plain products: its backward pass is far quicker on a CPU than the fused one's."""
-    length = queries.shape[2]
+    """Causal attention of the last positions by plain products: on a CPU quicker than the fused kernel."""
+    num_queries, num_keys = queries.shape[2], keys.shape[2]
     scores = (queries @ keys.mT).float() * queries.shape[-1] ** -0.5
-    future = torch.ones(length, length, dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(future, -torch.inf).softmax(dim=-1)
-    return weights.to(values.dtype) @ values
-
-
-def _attend_fused(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return functional.scaled_dot_product_attention(queries, keys, values, is_causal=queries.shape[2] > 1)
+    if num_queries > 1:
+        future = torch.ones(num_queries, num_keys, dtype=torch.bool).triu(num_keys - num_queries + 1)
+        scores = scores.masked_fill(future, -torch.inf)
+    return scores.softmax(dim=-1).to(values.dtype) @ values
 
 
 class FeedForward(nn.Module):

@@ -60,9 +60,7 @@ def _sample_rows(
 ) -> list[list[int]]:
     """Token ids of `count` completions of each prompt [B, T], eos included; finished rows leave the batch."""
     num_rows = prompt_ids.shape[0] * count
-    cache = KeyValueCache(
-        model.config, prompt_ids.shape[0], prompt_ids.shape[1] + max_new_tokens, model.compute_dtype
-    )
+    cache = KeyValueCache(model.config, prompt_ids.shape[0], model.compute_dtype)
     logits = model(prompt_ids, cache)[:, -1].repeat_interleave(count, dim=0)
     cache.repeat(count)
     rows: list[list[int]] = [[] for _ in range(num_rows)]
