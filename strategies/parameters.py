@@ -44,7 +44,7 @@ def convert(kind: type[msgspec.Struct], owner: str, name: str, value: Any) -> An
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     if name not in fields:
         raise UsageError(
-            f"strategy {owner}: unknown parameter {name!r}; {_nearest_parameters(name, parameters(kind))}"
+            f"strategy {owner}: unknown parameter {shown(name)}; {_nearest_parameters(name, parameters(kind))}"
         )
     field = fields[name]
     if _is_nested(field.type, value):
