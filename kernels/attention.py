@@ -45,7 +45,9 @@ class PagedAttention:
     def prepare(self, plan: AttentionPlan, pool_blocks: int) -> "PreparedPlan":
         """Index tensors that all layers of the step share."""
         slabs = [_PreparedSlab(slab, self.gather_index(slab.blocks, pool_blocks)) for slab in plan.slabs]
-        tiles = [_PreparedTile(tile, self.gather_index(tile.blocks[None], pool_blocks)) for tile in plan.tiles]
+        tiles = [
+            _PreparedTile(tile, self.gather_index(tile.blocks[None], pool_blocks)) for tile in plan.tiles
+        ]
         return PreparedPlan(plan.rows, slabs, tiles)
 
     def run(self, query: Tensor, kv: Tensor, plan: "PreparedPlan", out: Tensor) -> None:
@@ -100,7 +102,9 @@ class PagedAttention:
                 torch.maximum(peak[level.rows], part, out=peak[level.rows])
             else:
                 peak[level.index] = torch.maximum(peak[level.index], part)
-        weights = grouped.sub_((peak if not others else peak.index_select(0, source.item_rows)).unsqueeze(-1)).exp_()
+        weights = grouped.sub_(
+            (peak if not others else peak.index_select(0, source.item_rows)).unsqueeze(-1)
+        ).exp_()
         totals = weights.sum(-1)
         values = torch.bmm(weights.view(shape).to(pool.dtype), kv[1]).float()
         values = values.view(items, self._kv_heads, self._group, self._head_dim)

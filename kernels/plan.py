@@ -213,13 +213,20 @@ class Planner:
         chunk = self._chunk_blocks * self._block_size
         if self._window is not None:
             visible = np.maximum(position - self._window + 1, 0)
-            lower = np.maximum(lower, visible // chunk * chunk if self._fixed else visible // self._block_size * self._block_size)
+            lower = np.maximum(
+                lower,
+                visible // chunk * chunk if self._fixed else visible // self._block_size * self._block_size,
+            )
         items = (position - lower) // chunk + 1
         first = 0
         while first < len(items):
-            last = first + max(1, int(np.searchsorted(np.cumsum(items[first:]), ITEMS_PER_SLAB, side="right")))
+            last = first + max(
+                1, int(np.searchsorted(np.cumsum(items[first:]), ITEMS_PER_SLAB, side="right"))
+            )
             part = slice(first, last)
-            plan.slabs.append(self._slab(part, tables, span_of_row[part], position[part], lower[part], items[part]))
+            plan.slabs.append(
+                self._slab(part, tables, span_of_row[part], position[part], lower[part], items[part])
+            )
             first = last
 
     def _slab(

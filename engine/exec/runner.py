@@ -56,7 +56,8 @@ class Runner:
         )
         chunk = key_chunk(model.info.max_model_len, block_size)
         self._planners = {
-            window: Planner(block_size, chunk, fixed=deterministic, window=window) for window in set(config.windows)
+            window: Planner(block_size, chunk, fixed=deterministic, window=window)
+            for window in set(config.windows)
         }
         self._sampler = Sampler(config.head_columns, device)
         self._kept: dict[SeqId, Tensor] = {}
@@ -130,7 +131,9 @@ class Runner:
             count = len(span.tokens)
             if count == 1:
                 tokens[first], positions[first] = span.tokens[0], span.start
-                blocks[first] = span.blocks[span.start // size] if span.start >= span.write_from else TRASH_BLOCK
+                blocks[first] = (
+                    span.blocks[span.start // size] if span.start >= span.write_from else TRASH_BLOCK
+                )
                 continue
             where, last = slice(first, first + count), span.start + count
             tokens[where] = span.tokens

@@ -78,7 +78,9 @@ def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder; `ModelLoadError` if it is missing, damaged or not supported."""
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelLoadError(f"{folder} has no config.json; a model folder holds config.json, safetensors and tokenizer.json")
+        raise ModelLoadError(
+            f"{folder} has no config.json; a model folder holds config.json, safetensors and tokenizer.json"
+        )
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -89,11 +91,15 @@ def read_config(folder: Path) -> ModelConfig:
 def parse_config(fields: Mapping[str, Any], source: str) -> ModelConfig:
     """`ModelConfig` from the fields of a `config.json`; `source` names it in errors."""
     if not isinstance(fields, Mapping):
-        raise ModelLoadError(f"{source} holds a {type(fields).__name__}; it must be an object with `architectures`")
+        raise ModelLoadError(
+            f"{source} holds a {type(fields).__name__}; it must be an object with `architectures`"
+        )
     architecture = next(iter(fields.get("architectures") or ()), None)
     if architecture not in LM_HEADS and architecture not in LABEL_HEADS:
         known = ", ".join((*LM_HEADS, *LABEL_HEADS))
-        raise ModelLoadError(f"{source}: architecture {architecture!r} is not supported; supported are {known}")
+        raise ModelLoadError(
+            f"{source}: architecture {architecture!r} is not supported; supported are {known}"
+        )
     family = LM_HEADS.get(architecture) or LABEL_HEADS[architecture]
     activation = fields.get("hidden_act", "silu")
     if activation not in _ACTIVATIONS:
@@ -112,7 +118,9 @@ def _build(fields: Mapping[str, Any], architecture: str, family: str, source: st
     max_position = int(fields["max_position_embeddings"])
     kv_heads = int(fields.get("num_key_value_heads") or heads)
     if heads % kv_heads:
-        raise ModelLoadError(f"{source}: {heads} attention heads are not a multiple of {kv_heads} key-value heads")
+        raise ModelLoadError(
+            f"{source}: {heads} attention heads are not a multiple of {kv_heads} key-value heads"
+        )
     labels = 0
     if architecture in LABEL_HEADS:
         labels = len(fields["id2label"]) if fields.get("id2label") else int(fields.get("num_labels", 2))

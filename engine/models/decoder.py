@@ -51,7 +51,12 @@ class Decoder:
     """Weights of one model in the form that a step uses."""
 
     def __init__(
-        self, config: ModelConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype, device: torch.device, positions: int
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        positions: int,
     ) -> None:
         """From checked `tensors` under transformers' names; `positions` is the longest sequence it will see."""
         self.config = config
@@ -84,7 +89,8 @@ class Decoder:
         if all(bias is None for bias in biases):
             return Linear(torch.cat(weights))
         filled = [
-            weight.new_zeros(weight.shape[0]) if bias is None else bias for weight, bias in zip(weights, biases, strict=True)
+            weight.new_zeros(weight.shape[0]) if bias is None else bias
+            for weight, bias in zip(weights, biases, strict=True)
         ]
         return Linear(torch.cat(weights), torch.cat(filled))
 

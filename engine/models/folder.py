@@ -28,7 +28,9 @@ def _files(folder: Path) -> dict[Path, list[str] | None]:
         try:
             placed = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ModelLoadError(f"{index} is not an index of safetensors ({error}); it needs a `weight_map`") from None
+            raise ModelLoadError(
+                f"{index} is not an index of safetensors ({error}); it needs a `weight_map`"
+            ) from None
         files: dict[Path, list[str] | None] = {}
         for name, file in placed.items():
             names = files.setdefault(folder / file, [])
@@ -56,4 +58,6 @@ def _read_file(path: Path, names: Iterable[str] | None) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         size = path.stat().st_size
         reason = " ".join(str(error).split())
-        raise ModelLoadError(f"{path} is damaged or cut short ({size} bytes: {reason}); copy the file again") from None
+        raise ModelLoadError(
+            f"{path} is damaged or cut short ({size} bytes: {reason}); copy the file again"
+        ) from None

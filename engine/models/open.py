@@ -10,7 +10,7 @@ import torch
 from ..errors import ModelLoadError
 from ..protocol import ModelInfo
 from ..sampling.params import SamplingParams
-from ..text.profile import load_profile
+from ..text.profile import FolderNotes, load_profile, read_notes
 from ..text.tokenizer import HfTokenizer
 from .config import ModelConfig, as_ids, read_config
 from .decoder import Decoder
@@ -22,10 +22,12 @@ _SAMPLED = ("temperature", "top_k", "top_p", "min_p")
 
 
 class LoadedModel(NamedTuple):
-    """A model ready for a `Runner`: `info` for the floors above, `decoder` with the weights."""
+    """A model ready for a `Runner`: `info` for the floors above, `decoder` with the weights; `deterministic` if its folder
+    asks for the deterministic mode."""
 
     info: ModelInfo
     decoder: Decoder
+    deterministic: bool = False
 
     @property
     def config(self) -> ModelConfig:
@@ -52,23 +54,25 @@ def open_model(
 
         file = read_gguf(path)
         config, tensors, fingerprint = file.config, file.tensors, file.weights_digest
-        tokenizer, generation, overrides = file.tokenizer, file.generation, {}
+        tokenizer, generation, notes = file.tokenizer, file.generation, FolderNotes()
     elif path.is_dir():
         config = read_config(path)
         tensors = read_tensors(path)
         check_tensors(tensors, config, str(path))
         fingerprint = digest(tensors.items())
         tokenizer, generation = HfTokenizer.open(path), _json(path / "generation_config.json")
-        overrides = _json(path / "branchwise.json")
+        notes = read_notes(_json(path / "branchwise.json"), str(path / "branchwise.json"))
     else:
-        raise ModelLoadError(f"no model at {path}; give a folder with config.json and safetensors, or a .gguf file")
+        raise ModelLoadError(
+            f"no model at {path}; give a folder with config.json and safetensors, or a .gguf file"
+        )
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelLoadError(
             f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, the model {config.vocab_size} embeddings"
         )
     length = _length(max_model_len, config.max_position)
     eos_ids = {*as_ids(generation.get("eos_token_id")), *config.eos_ids}
-    profile = load_profile(overrides, tokenizer, eos_ids=eos_ids, source=str(path / "branchwise.json"))
+    profile = load_profile(tokenizer, notes.profile, eos_ids, str(path / "branchwise.json"))
     decoder = Decoder(config, tensors, kind, target, length)
     info = ModelInfo(
         name=name or path.stem,
@@ -82,7 +86,7 @@ def open_model(
         sampling=_sampling(generation, path),
         weights_digest=fingerprint,
     )
-    return LoadedModel(info, decoder)
+    return LoadedModel(info, decoder, notes.deterministic)
 
 
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:

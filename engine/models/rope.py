@@ -36,12 +36,16 @@ def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, sou
     scaling = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     rope_type = scaling.get("rope_type") or scaling.get("type") or "default"
     if rope_type not in ROPE_TYPES:
-        raise ModelLoadError(f"{source}: rope type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
+        raise ModelLoadError(
+            f"{source}: rope type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}"
+        )
     partial = scaling.get("partial_rotary_factor", fields.get("partial_rotary_factor", 1.0))
     if partial not in (None, 1.0):
         raise ModelLoadError(f"{source}: partial_rotary_factor {partial} is not supported; supported is 1.0")
     theta = scaling.get("rope_theta", fields.get("rope_theta", 10000.0))
-    original = scaling.get("original_max_position_embeddings") or fields.get("original_max_position_embeddings")
+    original = scaling.get("original_max_position_embeddings") or fields.get(
+        "original_max_position_embeddings"
+    )
     return RopeConfig(
         rope_type=rope_type,
         theta=float(theta),

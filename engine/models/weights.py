@@ -51,7 +51,9 @@ def check_tensors(tensors: Mapping[str, Tensor], config: ModelConfig, source: st
     for name, shape in required_shapes(config).items():
         tensor = tensors.get(name)
         if tensor is None:
-            raise ModelLoadError(f"{source} lacks the tensor {name}; {config.architecture} needs it with shape {list(shape)}")
+            raise ModelLoadError(
+                f"{source} lacks the tensor {name}; {config.architecture} needs it with shape {list(shape)}"
+            )
         if tuple(tensor.shape) != shape:
             raise ModelLoadError(
                 f"{source}: tensor {name} has shape {list(tensor.shape)}; config.json asks for {list(shape)}"
