@@ -1,8 +1,9 @@
-"""What every back end offers to the search above it, and what the search must bring: the contract of the engine floor.
+"""What every back end offers to the search above it, and what the search must bring: the contract of the
+engine floor.
 
 A back end keeps *sequences*: token ids whose KV stands in blocks, shared by reference count. Verbs that need
-no forward pass (`open`, `fork`, `append`, `truncate`, `park`, `release`) return at once and are applied in the order of
-their calls before the next step is planned. `extend` and `score` wait for results.
+no forward pass (`open`, `fork`, `append`, `truncate`, `park`, `release`) return at once and are applied in
+the order of their calls before the next step is planned. `extend` and `score` wait for results.
 """
 
 import enum
@@ -12,9 +13,9 @@ from typing import NewType, Protocol
 import msgspec
 
 from .sampling.params import SamplingParams
+from .text.profile import ModelProfile
 from .text.stop import Stop, StopRule
 from .text.tokenizer import Tokenizer
-from .text.profile import ModelProfile
 
 SeqId = NewType("SeqId", int)
 
@@ -33,8 +34,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 class ModelCost(msgspec.Struct, frozen=True):
     """Logical work of one model in floating point operations (design section 3), in exact integers.
 
-    `block_params`: parameters of the transformer blocks (no embedding, no head); `attention_width`: query heads
-    times head size; `head_columns`: vocabulary size, or the number of labels of a reward head.
+    `block_params`: parameters of the transformer blocks (no embedding, no head); `attention_width`: query
+    heads times head size; `head_columns`: vocabulary size, or the number of labels of a reward head.
     """
 
     block_params: int
@@ -65,10 +66,12 @@ class WorkKind(enum.StrEnum):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """One ask of a meter, in logical positions: each distinct row is asked for once per model and branch path.
+    """One ask of a meter, in logical positions: each distinct row is asked for once per model and branch
+    path.
 
-    Rows `start <= p < start + rows` are new to the account; `heads` are the positions whose output head is newly
-    needed; `tokens` is the number of positions that will be committed to the branch (1 for a sampled token).
+    Rows `start <= p < start + rows` are new to the account; `heads` are the positions whose output head is
+    newly needed; `tokens` is the number of positions that will be committed to the branch (1 for a sampled
+    token).
     """
 
     model: str
@@ -80,8 +83,9 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Verdict(enum.Enum):
-    """A meter's answer: go on, not in this step (ask again), not now and give the blocks back (the request is preempted
-    and asks again later), or never (the budget does not cover it)."""
+    """A meter's answer: go on, not in this step (ask again), not now and give the blocks back (the request is
+    preempted and asks again later), or never (the budget does not cover it).
+    """
 
     GRANTED = enum.auto()
     DEFER = enum.auto()
@@ -92,8 +96,8 @@ class Verdict(enum.Enum):
 class Meter(Protocol):
     """The budget as the scheduler sees it. Called on the engine thread only; must not block.
 
-    A grant is all or nothing and reserves what it grants. `commit` follows when the step that executed the work was
-    committed, `refund` when it was planned or reserved and then not computed.
+    A grant is all or nothing and reserves what it grants. `commit` follows when the step that executed the
+    work was committed, `refund` when it was planned or reserved and then not computed.
     """
 
     def grant(self, work: Work) -> Verdict: ...
@@ -117,10 +121,12 @@ class Unlimited:
 
 
 class EngineUsage(msgspec.Struct, kw_only=True):
-    """What the engine really did for one account; it may differ between runs of one seed. Written by the engine only.
+    """What the engine really did for one account; it may differ between runs of one seed. Written by the
+    engine only.
 
-    Positions unless named otherwise. `kv_peak_tokens` counts a shared position once, `kv_unshared_peak_tokens`
-    once per sequence that holds it. `forked_rows` are KV positions that children took over by reference.
+    Positions unless named otherwise. `kv_peak_tokens` counts a shared position once,
+    `kv_unshared_peak_tokens` once per sequence that holds it. `forked_rows` are KV positions that children
+    took over by reference.
     """
 
     computed_flops: int = 0
@@ -141,7 +147,9 @@ class EngineUsage(msgspec.Struct, kw_only=True):
 
 
 class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one search."""
+    """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
+    search.
+    """
 
     sampling: SamplingParams
     stop: StopRule
@@ -153,8 +161,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """What one `extend` added.
 
     `tokens` are the ids that stay on the sequence; `logprobs` their natural-log probabilities under the raw
-    distribution (temperature 1, nothing masked), one per token. `generated` counts the positions that were sampled
-    and paid for; it exceeds `len(tokens)` where a stop string was dropped.
+    distribution (temperature 1, nothing masked), one per token. `generated` counts the positions that were
+    sampled and paid for; it exceeds `len(tokens)` where a stop string was dropped.
     """
 
     tokens: tuple[int, ...]
@@ -164,8 +172,9 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of its own
-    tokens at positions `logprobs_from <= p < len(tokens)`."""
+    """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of
+    its own tokens at positions `logprobs_from <= p < len(tokens)`.
+    """
 
     reward_at: tuple[int, ...] = ()
     logprobs_from: int | None = None
@@ -199,8 +208,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Backend(Protocol):
     """The verbs of a back end, called on the event loop's thread.
 
-    Handles are plain ids; a released or unknown one raises `HandleError`, one that is extending or being scored
-    cannot be extended, forked, appended to or truncated (`HandleError`). What can never fit raises `CapacityError`.
+    Handles are plain ids; a released or unknown one raises `HandleError`, one that is extending or being
+    scored cannot be extended, forked, appended to or truncated (`HandleError`). What can never fit raises
+    `CapacityError`.
     """
 
     @property
@@ -249,8 +259,10 @@ class Backend(Protocol):
         meter: Meter,
         on_tokens: Callable[[Sequence[int]], None] | None = None,
     ) -> Extension:
-        """Generate until the stop rule holds. Cancelling the caller stops at the step boundary: the wait for that is
-        shielded, and what was committed by then is handed to `meter.commit` as usual and stays on the sequence."""
+        """Generate until the stop rule holds. Cancelling the caller stops at the step boundary: the wait for
+        that is shielded, and what was committed by then is handed to `meter.commit` as usual and stays on the
+        sequence.
+        """
         ...
 
     async def score(self, seq: SeqId, params: ScoreParams, meter: Meter) -> Scores:

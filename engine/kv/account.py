@@ -6,9 +6,10 @@ from ..protocol import EngineUsage
 class Account:
     """Counters of one account on one model's pool, written through to its `EngineUsage`.
 
-    *Held* positions are those standing in blocks that a table or a planned write of the account holds, each once.
-    *Unshared* positions are what the account's sequences would hold without sharing. Several models' accounts may write to
-    one `EngineUsage`: it then sums them. Peaks are taken by `settle`, between steps only.
+    *Held* positions are those standing in blocks that a table or a planned write of the account holds, each
+    once. *Unshared* positions are what the account's sequences would hold without sharing. Several models'
+    accounts may write to one `EngineUsage`: it then sums them. Peaks are taken by `settle`, between steps
+    only.
     """
 
     __slots__ = ("_holders", "held", "sequences", "unshared", "usage")

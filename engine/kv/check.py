@@ -1,4 +1,6 @@
-"""The invariants of paged KV, recounted from scratch. `Engine(check=True)` runs this after every step; tests always do."""
+"""The invariants of paged KV, recounted from scratch. `Engine(check=True)` runs this after every step; tests
+always do.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -15,8 +17,9 @@ class InvariantError(AssertionError):
 
 
 class TableView(NamedTuple):
-    """One table as its holder sees it: `positions` stand in it, `viewers` visible sequences hold KV through it, and its first
-    `published` blocks hold `tokens` and can be found."""
+    """One table as its holder sees it: `positions` stand in it, `viewers` visible sequences hold KV through
+    it, and its first `published` blocks hold `tokens` and can be found.
+    """
 
     account: Account
     blocks: tuple[int, ...]
@@ -33,8 +36,9 @@ def check_memory(
     accounts: Collection[Account],
     pending: Mapping[int, int] | None = None,
 ) -> None:
-    """Raise `InvariantError` unless all of it holds. `pending` are planned writes per block (targets of copies and fresh
-    blocks of a step in flight); between steps there are none."""
+    """Raise `InvariantError` unless all of it holds. `pending` are planned writes per block (targets of
+    copies and fresh blocks of a step in flight); between steps there are none.
+    """
     _check_counts(pool)
     _check_references(pool, tables, pending or {})
     for view in tables:
@@ -65,7 +69,9 @@ def _check_references(pool: BlockPool, tables: Collection[TableView], pending: M
         holders.update(view.blocks)
         _require(len(set(view.blocks)) == len(view.blocks), "a block twice in one table", view.blocks)
     for block in range(1, pool.num_blocks):
-        _require(pool.refs(block) == holders[block], "references of block", block, pool.refs(block), holders[block])
+        _require(
+            pool.refs(block) == holders[block], "references of block", block, pool.refs(block), holders[block]
+        )
         writable = pool.refs(block) == 1 and not pool.published(block)
         _require(pool.writable(block) == writable, "writable", block)
 
@@ -96,9 +102,7 @@ def _check_cached(pool: BlockPool) -> None:
         _require(pool.children(block) == children[block], "child count of block", block, children[block])
 
 
-def _check_accounts(
-    pool: BlockPool, tables: Collection[TableView], accounts: Collection[Account]
-) -> None:
+def _check_accounts(pool: BlockPool, tables: Collection[TableView], accounts: Collection[Account]) -> None:
     """Each account equals a recount over the tables that count into it."""
     for account in accounts:
         mine = [view for view in tables if view.account is account]

@@ -18,11 +18,12 @@ class BlockState(enum.Enum):
 class BlockPool:
     """Blocks `1 .. num_blocks - 1`; block 0 is the trash block and is never allocated.
 
-    Legal moves: free -> owned (`allocate`), cached -> owned (`adopt`), owned -> cached or free (`drop`), cached -> free
-    (eviction, inside `allocate`). Anything else asserts. A block is writable while it is held once and not published.
+    Legal moves: free -> owned (`allocate`), cached -> owned (`adopt`), owned -> cached or free (`drop`),
+    cached -> free (eviction, inside `allocate`). Anything else asserts. A block is writable while it is held
+    once and not published.
 
-    `filled[b]` is the number of positions whose KV stands in block b. A published block has a published parent (or none), and
-    a parent is evicted only after its children.
+    `filled[b]` is the number of positions whose KV stands in block b. A published block has a published
+    parent (or none), and a parent is evicted only after its children.
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -172,7 +173,9 @@ class BlockPool:
         raise AssertionError("no cached block can be evicted: the caller did not check `available`")
 
     def _is_leaf(self, stamp: int, block: int) -> bool:
-        """Whether a heap entry still speaks of a cached leaf; entries of blocks that were revived are left to rot."""
+        """Whether a heap entry still speaks of a cached leaf; entries of blocks that were revived are left to
+        rot.
+        """
         return (
             self._stamps[block] == stamp
             and self._refs[block] == 0

@@ -16,7 +16,8 @@ DIGEST_BYTES = 16
 
 
 class KvIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What two sequences must share before any of their KV may be: another value of any field is always a miss.
+    """What two sequences must share before any of their KV may be: another value of any field is always a
+    miss.
 
     `kv_format` names dtype and layout and says whether the numerics are deterministic.
     """
@@ -28,7 +29,9 @@ class KvIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(NamedTuple):
-    """What a published block stands for. `before` is the parent block, or the root's digest for a first block."""
+    """What a published block stands for. `before` is the parent block, or the root's digest for a first
+    block.
+    """
 
     digest: BlockHash
     before: int | BlockHash
@@ -36,11 +39,12 @@ class _Entry(NamedTuple):
 
 
 class PrefixIndex:
-    """Hash chain over full blocks: `H_i = blake2b-16(H_(i-1), tokens of block i)`, `H_(-1)` the root of a namespace.
+    """Hash chain over full blocks: `H_i = blake2b-16(H_(i-1), tokens of block i)`, `H_(-1)` the root of a
+    namespace.
 
-    A block enters at commit, after the step that wrote it (`publish`), and leaves when the pool evicts it. On a hit
-    the tokens and the parent are compared as well, so soundness does not rest on the hash; `digest_bytes` below 16
-    makes collisions common and exists for tests of that.
+    A block enters at commit, after the step that wrote it (`publish`), and leaves when the pool evicts it. On
+    a hit the tokens and the parent are compared as well, so soundness does not rest on the hash;
+    `digest_bytes` below 16 makes collisions common and exists for tests of that.
     """
 
     def __init__(self, pool: BlockPool, identity: KvIdentity, *, digest_bytes: int = DIGEST_BYTES) -> None:

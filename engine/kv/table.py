@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 
 class BlockTable:
-    """An append-mostly list of blocks. `blocks` is the same tuple object while the table is unchanged, so that a runner
-    can tell by identity that it has seen it. Reference counts are the pool's business; a table only remembers."""
+    """An append-mostly list of blocks. `blocks` is the same tuple object while the table is unchanged, so
+    that a runner can tell by identity that it has seen it. Reference counts are the pool's business; a table
+    only remembers.
+    """
 
     __slots__ = ("blocks",)
 
@@ -16,7 +18,9 @@ class BlockTable:
         return len(self.blocks)
 
     def with_writes(self, copied: tuple[int, int] | None, fresh: tuple[int, ...]) -> tuple[int, ...]:
-        """The tuple this table would be with (index, block) replaced and `fresh` appended; the table stays as it is."""
+        """The tuple this table would be with (index, block) replaced and `fresh` appended; the table stays as
+        it is.
+        """
         if copied is None and not fresh:
             return self.blocks
         kept = self.blocks

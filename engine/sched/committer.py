@@ -13,7 +13,9 @@ from .sequence import Sequence
 
 
 class Committer:
-    """Takes the results of one model's part of a step: KV first, then draws and scores, then who has ended."""
+    """Takes the results of one model's part of a step: KV first, then draws and scores, then who has
+    ended.
+    """
 
     def __init__(self, family: Family, board: Board, kept: KeptRows) -> None:
         self._family = family

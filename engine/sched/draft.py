@@ -1,7 +1,7 @@
 """The step that is being planned: spans and samples, before they are frozen into a `StepPlan`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ..kv.prefix import BlockHash
 from ..protocol import SeqId
@@ -15,7 +15,17 @@ from .sequence import Sequence
 class PlannedSpan:
     """Rows `start <= p < end` of a holder, computed for `driver`; `samplers` draw from the last one."""
 
-    __slots__ = ("driver", "end", "holder", "keeps", "reads", "reservation", "samplers", "start", "write_from")
+    __slots__ = (
+        "driver",
+        "end",
+        "holder",
+        "keeps",
+        "reads",
+        "reservation",
+        "samplers",
+        "start",
+        "write_from",
+    )
 
     def __init__(
         self, holder: Sequence, start: int, end: int, driver: Request, reservation: Reservation
@@ -151,16 +161,9 @@ def draw(request: ExtendRequest) -> Sample:
     return Sample(seq.id, seq.seed, seq.known, request.params.sampling)
 
 
-def failures_of(
-    draft: Draft, failures: Mapping[str, Exception]
-) -> Iterable[tuple[Request, Exception]]:
-    """Every request with rows or samples on a failed model, each once, with what failed."""
-    seen: set[int] = set()
-    for name, error in failures.items():
-        spans, draws = draft.of_model(name)
-        requests = [request for span in spans for request in span.requests()]
-        requests += [drawn.request for drawn in draws]
-        for request in requests:
-            if request.id not in seen:
-                seen.add(request.id)
-                yield request, error
+def failed_requests(draft: Draft, model: str) -> list[Request]:
+    """Every request with rows or a draw of this step on `model`, each once."""
+    spans, draws = draft.of_model(model)
+    requests = {request.id: request for span in spans for request in span.requests()}
+    requests.update({drawn.request.id: drawn.request for drawn in draws})
+    return list(requests.values())

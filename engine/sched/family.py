@@ -1,6 +1,7 @@
 """The family tree of sequences: fork, detach, append, truncate and release, none of which computes a row."""
 
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from itertools import count
 
 from ..protocol import EngineUsage, SeqId
@@ -20,7 +21,13 @@ class Family:
         self._hidden_ids = count(-1, -1)
 
     def open(
-        self, seq: SeqId, tokens: list[int], seed: int, memory: ModelMemory, namespace: str, usage: EngineUsage
+        self,
+        seq: SeqId,
+        tokens: list[int],
+        seed: int,
+        memory: ModelMemory,
+        namespace: str,
+        usage: EngineUsage,
     ) -> None:
         account = memory.join_account(usage)
         self.sequences[seq] = Sequence(
@@ -89,7 +96,9 @@ class Family:
         self._leave(seq)
 
     def _make_trunk(self, seq: Sequence) -> Sequence:
-        """A hidden sequence takes over the table and the open rows of `seq`, which becomes its first member."""
+        """A hidden sequence takes over the table and the open rows of `seq`, which becomes its first
+        member.
+        """
         trunk = self._sibling(seq, SeqId(next(self._hidden_ids)), seed=0, hidden=True)
         trunk.paid_heads[:] = seq.paid_heads
         trunk.paid_rows = seq.paid_rows

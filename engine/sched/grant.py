@@ -6,8 +6,9 @@ from ..protocol import Meter, Work
 
 
 class Grant:
-    """One granted `Work`. Commits and the refund come in parts whose sum is the grant: rows chunk by chunk, heads with
-    their rows, the token with its sample."""
+    """One granted `Work`. Commits and the refund come in parts whose sum is the grant: rows chunk by chunk,
+    heads with their rows, the token with its sample.
+    """
 
     __slots__ = ("_meter", "open")
 
@@ -16,7 +17,9 @@ class Grant:
         self.open: Work | None = work
 
     def commit(self, end: int, *, sampled: bool) -> None:
-        """Rows below `end` were computed in a step that was committed, and the token was drawn if `sampled`."""
+        """Rows below `end` were computed in a step that was committed, and the token was drawn if
+        `sampled`.
+        """
         work = self.open
         if work is None:
             return

@@ -7,8 +7,10 @@ from .sequence import Sequence
 
 
 class KeptRows:
-    """At most `limit` rows per model, the longest unused one forgotten first; a forgotten row is computed again when it is
-    needed, with its write sent to the trash block. The scheduler says so by `Sequence.logits_kept`."""
+    """At most `limit` rows per model, the longest unused one forgotten first; a forgotten row is computed
+    again when it is needed, with its write sent to the trash block. The scheduler says so by
+    `Sequence.logits_kept`.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

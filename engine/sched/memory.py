@@ -1,4 +1,6 @@
-"""One model's KV memory: which sequence holds which block. Every change of a table, a count or an account is made here."""
+"""One model's KV memory: which sequence holds which block. Every change of a table, a count or an account is
+made here.
+"""
 
 from collections import Counter
 from typing import NamedTuple
@@ -12,7 +14,9 @@ from .sequence import Sequence
 
 
 class Reservation(NamedTuple):
-    """Blocks taken for the writes of one planned span; `blocks` is the table it will have. Nothing is committed yet."""
+    """Blocks taken for the writes of one planned span; `blocks` is the table it will have. Nothing is
+    committed yet.
+    """
 
     copy: Copy | None
     fresh: tuple[int, ...]
@@ -20,11 +24,11 @@ class Reservation(NamedTuple):
 
 
 class ModelMemory:
-    """Pool, prefix index and accounts of one model."""
+    """Pool, prefix index and accounts of one model; `name` is its role in the engine."""
 
-    def __init__(self, info: ModelInfo, pool: BlockPool, index: PrefixIndex) -> None:
+    def __init__(self, name: str, info: ModelInfo, pool: BlockPool, index: PrefixIndex) -> None:
+        self.name = name
         self.info = info
-        self.name = info.name
         self.pool = pool
         self.index = index
         self.block_size = pool.block_size
@@ -67,7 +71,9 @@ class ModelMemory:
         seq.computed_once = max(seq.computed_once, positions)
 
     def add_weight(self, seq: Sequence, weight: int) -> None:
-        """Visible sequences joined (negative: left) those that hold KV through `seq`, all the way up its chain."""
+        """Visible sequences joined (negative: left) those that hold KV through `seq`, all the way up its
+        chain.
+        """
         node: Sequence | None = seq
         while node is not None:
             node.weight += weight
@@ -76,7 +82,9 @@ class ModelMemory:
         self._touched.add(seq.account)
 
     def share(self, source: Sequence, target: Sequence, positions: int) -> None:
-        """`target`, which holds nothing, takes the blocks of the first `positions` of `source` by reference."""
+        """`target`, which holds nothing, takes the blocks of the first `positions` of `source` by
+        reference.
+        """
         assert not target.table.blocks, target.id
         assert positions <= source.computed, (positions, source.computed)
         count = -(-positions // self.block_size)
@@ -192,7 +200,9 @@ class ModelMemory:
         return Reservation(copy, fresh, table.with_writes(replaced, fresh))
 
     def install(self, seq: Sequence, reservation: Reservation, end: int) -> None:
-        """The step wrote the KV up to `end`: the reserved blocks are the table's now, full ones are published."""
+        """The step wrote the KV up to `end`: the reserved blocks are the table's now, full ones are
+        published.
+        """
         start = seq.computed
         if end <= start:
             return

@@ -30,12 +30,13 @@ class Copy(NamedTuple):
 class Span(msgspec.Struct, frozen=True):
     """Consecutive rows of one sequence.
 
-    Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers
-    `[0, start + len(tokens))`; the same tuple object is passed while the table is unchanged. KV of rows before `write_from`
-    already stands in shared or published blocks: those rows are computed and their write goes to the trash block.
-    `samples` draw from the last row's logits (several for children forked before their first token). `keep_logits`
-    asks the runner to keep that row under `seq` for later `KeptSample`s. `reward_at` and `logprob_at` are positions within
-    the span: the reward head's value at p, the log-probability of the token at p + 1 (`targets`) given row p.
+    Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers `[0, start +
+    len(tokens))`; the same tuple object is passed while the table is unchanged. KV of rows before
+    `write_from` already stands in shared or published blocks: those rows are computed and their write goes to
+    the trash block. `samples` draw from the last row's logits (several for children forked before their first
+    token). `keep_logits` asks the runner to keep that row under `seq` for later `KeptSample`s. `reward_at`
+    and `logprob_at` are positions within the span: the reward head's value at p, the log-probability of the
+    token at p + 1 (`targets`) given row p.
     """
 
     seq: SeqId
@@ -58,7 +59,9 @@ class KeptSample(NamedTuple):
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
-    """The rows of one model in one step. `copies` run first, then `forget` drops kept rows, then the forward pass."""
+    """The rows of one model in one step. `copies` run first, then `forget` drops kept rows, then the forward
+    pass.
+    """
 
     model: str
     spans: tuple[Span, ...]
@@ -83,7 +86,9 @@ class Drawn(NamedTuple):
 
 
 class SpanScores(NamedTuple):
-    """Rewards (sigmoid, in [0, 1]) at `reward_at` and log-probabilities at `logprob_at` of one span, in order."""
+    """Rewards (sigmoid, in [0, 1]) at `reward_at` and log-probabilities at `logprob_at` of one span, in
+    order.
+    """
 
     seq: SeqId
     rewards: tuple[float, ...]

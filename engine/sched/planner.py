@@ -28,11 +28,12 @@ class Target(NamedTuple):
 
 
 class Planner:
-    """Fills a `Draft`. One rule: `computed` chases `known`; decode is the case of one row, and prefill, scoring and
-    resuming after preemption are the same case.
+    """Fills a `Draft`. One rule: `computed` chases `known`; decode is the case of one row, and prefill,
+    scoring and resuming after preemption are the same case.
 
-    Served in this order: running requests with one row, running ones with more, waiting ones by (order, arrival). Meters are
-    asked first, then room is made, and only then are rows planned: nothing that is planned is taken back.
+    Served in this order: running requests with one row, running ones with more, waiting ones by (order,
+    arrival). Meters are asked first, then room is made, and only then are rows planned: nothing that is
+    planned is taken back.
     """
 
     def __init__(self, family: Family, board: Board, relief: Relief, *, max_chunk_rows: int) -> None:
@@ -54,7 +55,9 @@ class Planner:
     # Running requests
 
     def _runnable(self, draft: Draft) -> list[Request]:
-        """Running requests whose meter grants their next rows: those with one row first, within the step's rows."""
+        """Running requests whose meter grants their next rows: those with one row first, within the step's
+        rows.
+        """
         decodes: list[Request] = []
         prefills: list[Request] = []
         for request in self._board.running:
@@ -99,7 +102,9 @@ class Planner:
                     runnable.remove(request)
 
     def _demand(self, requests: list[Request]) -> int:
-        """Blocks that the next row of each decoding request needs; of the first request's, where none decodes."""
+        """Blocks that the next row of each decoding request needs; of the first request's, where none
+        decodes.
+        """
         needs: dict[int, int] = {}
         prefill: Target | None = None
         for request in requests:
@@ -114,7 +119,9 @@ class Planner:
         return sum(needs.values())
 
     def _shrink(self, request: Request) -> None:
-        """Alone, and still one block short: the shared tail need not be copied, it can be computed again in its place."""
+        """Alone, and still one block short: the shared tail need not be copied, it can be computed again in
+        its place.
+        """
         holder = request.seq.holder
         size = holder.memory.block_size
         if holder.computed % size:
@@ -160,7 +167,9 @@ class Planner:
     # Waiting requests
 
     def _admit(self, draft: Draft) -> None:
-        """In strict order per model: one that finds no room blocks those behind it, one that its meter defers does not."""
+        """In strict order per model: one that finds no room blocks those behind it, one that its meter defers
+        does not.
+        """
         blocked: set[str] = set()
         for request in self._board.waiting:
             memory = request.seq.memory
@@ -187,7 +196,9 @@ class Planner:
         return draft.rows_left <= 0 or self._waits_for_payer(request)
 
     def _waits_for_block(self, draft: Draft, request: Request) -> bool:
-        """In-step pending producers: a sibling whose next block is being computed in this step is held one step."""
+        """In-step pending producers: a sibling whose next block is being computed in this step is held one
+        step.
+        """
         holder = request.seq.holder
         if draft.touches(holder) or not draft.spans:
             return False
@@ -198,10 +209,11 @@ class Planner:
         return draft.produces(memory.block_hash(holder, number))
 
     def _has_room(self, draft: Draft, request: Request) -> bool:
-        """Whether all rows of the request and one block to grow fit beside those that run; idle holders make room.
+        """Whether all rows of the request and one block to grow fit beside those that run; idle holders make
+        room.
 
-        Where nothing else can be planned, whoever holds the pool gives way: else members that are deferred could
-        lock out the one that may run.
+        Where nothing else can be planned, whoever holds the pool gives way: else members that are deferred
+        could lock out the one that may run.
         """
         memory = request.seq.memory
         while True:
@@ -313,7 +325,9 @@ class Planner:
         return False
 
     def _yield(self, request: Request) -> None:
-        """The meter wants the request's own blocks back; what it shares through a trunk is not its to give."""
+        """The meter wants the request's own blocks back; what it shares through a trunk is not its to
+        give.
+        """
         if request.seq.table.blocks:
             self._relief.preempt(request.seq)
         else:

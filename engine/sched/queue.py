@@ -11,7 +11,9 @@ def _key(request: Request) -> tuple[tuple[int, ...], int]:
 
 
 class RequestQueue:
-    """Sorted by (order, arrival): requests of one search by the order it gave them, else first come, first served."""
+    """Sorted by (order, arrival): requests of one search by the order it gave them, else first come, first
+    served.
+    """
 
     def __init__(self) -> None:
         self._requests: list[Request] = []

@@ -1,4 +1,6 @@
-"""A full pool: who gives blocks back, in the order evict (inside the pool), park idle, preempt the cheapest."""
+"""A full pool: who gives blocks back, in the order evict (inside the pool), park idle, preempt the
+cheapest.
+"""
 
 from collections.abc import Collection, Iterable
 
@@ -9,7 +11,9 @@ from .memory import ModelMemory
 from .sequence import Sequence
 
 FRESH_STEPS = 16
-"""A holder that was resumed less than this many steps ago is not preempted again: it first has to get something done."""
+"""A holder that was resumed less than this many steps ago is not preempted again: it first has to get
+something done.
+"""
 
 
 class Relief:
@@ -23,11 +27,11 @@ class Relief:
         self.preemptions = 0
 
     def park_one(self, memory: ModelMemory, spared: Collection[Sequence]) -> bool:
-        """Park the idle holder that was used longest ago, one that regains blocks before one that regains none."""
+        """Park the idle holder that was used longest ago, one that regains blocks before one that regains
+        none.
+        """
         busy = self._busy()
-        idle = [
-            holder for holder in self._holders(memory) if holder.id not in busy and holder not in spared
-        ]
+        idle = [holder for holder in self._holders(memory) if holder.id not in busy and holder not in spared]
         if not idle:
             return False
         victim = min(idle, key=lambda holder: (not self._regained(holder), holder.last_used, holder.id))
@@ -43,7 +47,8 @@ class Relief:
     def preempt_one(
         self, memory: ModelMemory, spared: Collection[Sequence], step: int, *, fresh: bool
     ) -> Sequence | None:
-        """Preempt the holder with the fewest positions to recompute per block regained; ties go to the last served.
+        """Preempt the holder with the fewest positions to recompute per block regained; ties go to the last
+        served.
 
         `fresh` allows those that were just resumed.
         """
@@ -99,4 +104,3 @@ class Relief:
         pool = holder.memory.pool
         own = [block for block in holder.table.blocks if not (pool.published(block) and pool.refs(block) > 1)]
         return sum(pool.filled[block] for block in own) / max(self._regained(holder), 1)
-

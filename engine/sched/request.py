@@ -5,14 +5,16 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from ..errors import HandleError
-from ..protocol import Extension, ExtendParams, Meter, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..protocol import ExtendParams, Extension, Meter, ScoreParams, Scores, SeqId, Work, WorkKind
 from ..text.stop import Stop
 from .grant import Grant
 from .sequence import Sequence
 
 
 class RequestState(enum.Enum):
-    """WAITING: not admitted, or preempted. RUNNING: has a place in the next steps. DONE: its outcome is known."""
+    """WAITING: not admitted, or preempted. RUNNING: has a place in the next steps. DONE: its outcome is
+    known.
+    """
 
     WAITING = enum.auto()
     RUNNING = enum.auto()
@@ -49,7 +51,9 @@ class Delta(NamedTuple):
 
 
 class Request:
-    """Rows `first <= p < end` of the sequence are needed themselves; rows before them only where their KV is missing."""
+    """Rows `first <= p < end` of the sequence are needed themselves; rows before them only where their KV is
+    missing.
+    """
 
     __slots__ = ("first", "grant", "id", "key", "kind", "meter", "seq", "state")
 
@@ -107,7 +111,9 @@ class ExtendRequest(Request):
         return self.first + 1
 
     def work(self) -> Work:
-        """The rows up to the last one, its head and one token: all or nothing, so that no prefill is wasted."""
+        """The rows up to the last one, its head and one token: all or nothing, so that no prefill is
+        wasted.
+        """
         seq, known = self.seq, self.first + 1
         start = min(seq.first_unpaid(), known)
         heads = () if seq.head_paid(known - 1) else (known - 1,)
@@ -184,7 +190,9 @@ class ScoreRequest(Request):
         return min(stop, end)
 
     def reads(self, start: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Positions of the chunk to read the reward head at, and rows to read a token's log-probability at."""
+        """Positions of the chunk to read the reward head at, and rows to read a token's log-probability
+        at.
+        """
         rows = tuple(row for row in self._needed[self._gathered :] if start <= row < end)
         rewards = tuple(row for row in rows if row in self._reward_at)
         begin = self.params.logprobs_from

@@ -1,9 +1,13 @@
-"""The engine's decisions: commands in order, then plan, then commit or rollback. No torch, no threads, no clock."""
+"""The engine's decisions: commands in order, then plan, then commit or rollback. No torch, no threads, no
+clock.
+"""
 
-from collections.abc import Callable, Mapping, Sequence as Seq
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
 
 import msgspec
 
+from ..errors import StepFailed
 from ..kv.check import TableView, check_memory
 from ..protocol import EngineUsage, ExtendParams, Meter, ScoreParams, SeqId
 from ..text.profile import ModelProfile
@@ -11,7 +15,7 @@ from ..text.stop import Stop, StopRule
 from ..text.tokenizer import Tokenizer
 from .board import Board
 from .committer import Committer
-from .draft import Draft, failures_of
+from .draft import Draft, failed_requests
 from .family import Family
 from .kept import KeptRows
 from .memory import ModelMemory
@@ -25,26 +29,31 @@ StopWatchFactory = Callable[[StopRule, ModelProfile, Tokenizer, Seq[int]], StopW
 
 
 class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of a step: rows in all, rows of one request, and rows of logits kept per model for forked members."""
+    """Sizes of a step: rows in all, rows of one request, and rows of logits kept per model for forked
+    members.
+    """
 
     max_rows: int = 2048
     max_chunk_rows: int = 2048
     max_kept_rows: int = 64
 
 
+DEFAULT_LIMITS = StepLimits()
+
+
 class Scheduler:
     """Owns sequences, requests and blocks of all models. Not thread-safe: one thread calls it.
 
-    The loop is: commands, `plan`, execute, then `commit` for the models that returned and `rollback` for those that
-    raised, `take`. `commit` is the only writer of committed state; a plan holds reservations, references to KV that is
-    committed already, and grants. At most one plan is in flight.
+    The loop is: commands, `plan`, execute, then `commit` for the models that returned and `rollback` for
+    those that raised, `take`. `commit` is the only writer of committed state; a plan holds reservations,
+    references to KV that is committed already, and grants. At most one plan is in flight.
     """
 
     def __init__(
         self,
         memories: Mapping[str, ModelMemory],
         make_stop_watch: StopWatchFactory,
-        limits: StepLimits = StepLimits(),
+        limits: StepLimits = DEFAULT_LIMITS,
         *,
         check: bool = False,
     ) -> None:
@@ -159,13 +168,15 @@ class Scheduler:
         Before `commit` of the same plan, which ends the step.
         """
         draft = self._in_flight(plan)
-        failed = list(failures_of(draft, failures))
-        for name in failures:
+        for name, cause in failures.items():
+            failed = failed_requests(draft, name)
             for span in draft.of_model(name)[0]:
                 span.holder.memory.give_back(span.reservation)
             self._kept.forget_again(name, draft.forgotten[name])
-        for request, error in failed:
-            self.board.fail(request, error)
+            for request in failed:
+                error = StepFailed(f"a step of model {name!r} failed: {cause!r}")
+                error.__cause__ = cause
+                self.board.fail(request, error)
 
     def take(self) -> tuple[list[Outcome], list[Delta]]:
         """What ended and what was gained since the last call."""

@@ -17,13 +17,13 @@ class Sequence:
 
     Invariant: `len(table) == ceil(computed / block_size)`.
 
-    *Trunk*: after a fork, the parent and its children are members of a hidden sequence that owns the table and the
-    rows that were still to compute; they hold no blocks of their own. A member shares the trunk's first `base` positions
-    and detaches, taking those blocks by reference, once it goes its own way. The chain of trunks above a sequence
-    ends in the *holder*, which alone holds KV for all below it.
+    *Trunk*: after a fork, the parent and its children are members of a hidden sequence that owns the table
+    and the rows that were still to compute; they hold no blocks of their own. A member shares the trunk's
+    first `base` positions and detaches, taking those blocks by reference, once it goes its own way. The chain
+    of trunks above a sequence ends in the *holder*, which alone holds KV for all below it.
 
-    What was paid, whatever the cache or a preemption did since: rows `< paid_rows` were granted by a meter, and the output
-    head at p where `paid_heads[p]`. For positions below `base` a member's trunk knows.
+    What was paid, whatever the cache or a preemption did since: rows `< paid_rows` were granted by a meter,
+    and the output head at p where `paid_heads[p]`. For positions below `base` a member's trunk knows.
 
     `weight` counts the visible sequences that hold KV through this one (1: itself).
     """
@@ -120,7 +120,9 @@ class Sequence:
         return self.parked
 
     def shared_positions(self) -> int:
-        """Leading positions of this sequence that stand in the holder's blocks' chain; all of them without a trunk."""
+        """Leading positions of this sequence that stand in the holder's blocks' chain; all of them without a
+        trunk.
+        """
         reach, node = len(self.tokens), self
         while node.trunk is not None:
             reach = min(reach, node.base)

@@ -145,9 +145,7 @@ class Rig:
         self.scheduler.fork(seq, children)
         return [child for child, _ in children]
 
-    def extend(
-        self, seq: SeqId, params: ExtendParams | None = None, meter: Meter | None = None
-    ) -> int:
+    def extend(self, seq: SeqId, params: ExtendParams | None = None, meter: Meter | None = None) -> int:
         """Submit; the outcome is in `outcomes` under the returned id once it ended."""
         request = self.new_id()
         self.scheduler.extend(request, seq, params or extend_params(), meter or Unlimited(), streams=False)
@@ -214,4 +212,4 @@ class Rig:
 def make_memory(info: ModelInfo, num_blocks: int, block_size: int, digest_bytes: int = 16) -> ModelMemory:
     pool = BlockPool(num_blocks, block_size)
     identity = KvIdentity(weights_digest=info.weights_digest, kv_format="oracle", block_size=block_size)
-    return ModelMemory(info, pool, PrefixIndex(pool, identity, digest_bytes=digest_bytes))
+    return ModelMemory(info.name, info, pool, PrefixIndex(pool, identity, digest_bytes=digest_bytes))

@@ -1,7 +1,7 @@
 """The oracle model: the next token is a hash of the whole prefix, read slot by slot through the block table.
 
-One stale, missing or misplaced block changes the output or raises. It runs every scheduler, cache, fork, preemption and cancel
-test without torch. `NaiveEngine` computes the same from the tokens alone.
+One stale, missing or misplaced block changes the output or raises. It runs every scheduler, cache, fork,
+preemption and cancel test without torch. `NaiveEngine` computes the same from the tokens alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VOCAB = 50
 EOS = 0
 
 
-class StaleRead(AssertionError):
+class StaleReadError(AssertionError):
     """A row read KV that was never written, or that belongs to other tokens."""
 
 
@@ -73,9 +73,13 @@ def oracle_info(
 
 
 class IdStopWatch:
-    """The stop rule on ids alone: eos ids, `tokens_per_step`, and stop strings read as space-separated ids."""
+    """The stop rule on ids alone: eos ids, `tokens_per_step`, and stop strings read as space-separated
+    ids.
+    """
 
-    def __init__(self, rule: StopRule, profile: object, tokenizer: object, context_ids: Sequence[int]) -> None:
+    def __init__(
+        self, rule: StopRule, profile: object, tokenizer: object, context_ids: Sequence[int]
+    ) -> None:
         self._rule = rule
         self._tokens: list[int] = []
         self._dropped = 0
@@ -136,10 +140,12 @@ def prefix_digest(tokens: Sequence[int]) -> bytes:
 
 
 class OracleRunner:
-    """A runner whose KV slots hold (token, position) canaries. The trash block is poisoned: reading it raises.
+    """A runner whose KV slots hold (token, position) canaries. The trash block is poisoned: reading it
+    raises.
 
-    Counts what it really did: `rows` computed and `samples` drawn, per sequence seed and in all. `before_step` may raise, to
-    inject a failure; `after_writes` may too, which leaves half-written slots behind.
+    Counts what it really did: `rows` computed and `samples` drawn, per sequence seed and in all.
+    `before_step` may raise, to inject a failure; `after_writes` may too, which leaves half-written slots
+    behind.
     """
 
     def __init__(self, num_blocks: int = 64, block_size: int = 4) -> None:
@@ -170,8 +176,7 @@ class OracleRunner:
         scores: list[SpanScores] = []
         for span in plan.spans:
             self._run_span(span, drawn, scores)
-        for kept in plan.kept_samples:
-            drawn.append(self._draw(self.kept[kept.source], kept.sample))
+        drawn.extend(self._draw(self.kept[kept.source], kept.sample) for kept in plan.kept_samples)
         self.largest_step = max(self.largest_step, sum(len(span.tokens) for span in plan.spans))
         return ModelResult(drawn=tuple(drawn), scores=tuple(scores))
 
@@ -217,10 +222,10 @@ class OracleRunner:
             block = span.blocks[position // size]
             slot = self.slots[block * size + position % size]
             if block == TRASH_BLOCK or slot is None or slot[1] != position:
-                raise StaleRead(f"sequence {span.seq} position {position} block {block} holds {slot}")
+                raise StaleReadError(f"sequence {span.seq} position {position} block {block} holds {slot}")
             prefix.append(slot[0])
         if prefix[span.start :] != list(span.tokens):
-            raise StaleRead(f"sequence {span.seq} rows {span.tokens} stand as {prefix[span.start :]}")
+            raise StaleReadError(f"sequence {span.seq} rows {span.tokens} stand as {prefix[span.start :]}")
         return prefix
 
     def _draw(self, row: Row, sample: Sample) -> Drawn:
@@ -230,7 +235,9 @@ class OracleRunner:
 
 
 class NaiveEngine:
-    """Recomputes everything from the tokens: what each verb must give, whatever the real engine shares or evicts."""
+    """Recomputes everything from the tokens: what each verb must give, whatever the real engine shares or
+    evicts.
+    """
 
     @staticmethod
     def extend(

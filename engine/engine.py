@@ -1,0 +1,426 @@
+"""The local back end: an anyio facade in front of the engine thread."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+import msgspec
+
+from .errors import CapabilityError, CapacityError, EngineClosed, HandleError, UsageError
+from .kv.pool import BlockPool
+from .kv.prefix import KvIdentity, PrefixIndex
+from .loop import EngineLoop, StepRunner
+from .protocol import (
+    Capabilities,
+    EngineUsage,
+    ExtendParams,
+    Extension,
+    Meter,
+    ModelInfo,
+    ScoreParams,
+    Scores,
+    SeqId,
+)
+from .sched.memory import ModelMemory
+from .sched.request import Delta, Outcome
+from .sched.scheduler import Scheduler, StepLimits, StopWatchFactory
+from .ticket import OnTokens, Ticket
+
+Settle = Callable[[], Awaitable[None]]
+"""Returns when every task that a delivery woke has parked again."""
+
+_SETTLE_TURNS = 8
+
+
+class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model ready to run: its facts, its runner, and the KV pool that the runner has memory for.
+
+    `kv_format` names whatever makes KV of equal weights differ: dtype, layout, whether numerics are
+    deterministic.
+    """
+
+    info: ModelInfo
+    runner: StepRunner
+    num_blocks: int
+    block_size: int
+    kv_format: str = ""
+
+
+class _Handle(msgspec.Struct):
+    """What the event loop's side knows of a sequence: its model, length, and what runs on it."""
+
+    model: str
+    known: int
+    busy: Ticket | None = None
+
+
+class Engine:
+    """Implements `engine.protocol.Backend` over local models. An async context manager, bound to one event
+    loop.
+
+    `models` is keyed by role. `max_step_tokens` bounds the rows of a step, all models together. `settle`
+    decides when the tasks woken by a delivery have parked; without it, a few turns of the event loop, at most
+    `settle_s` seconds. `check` runs the invariant checker after every step.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, EngineModel],
+        *,
+        max_step_tokens: int = 2048,
+        max_chunk_tokens: int | None = None,
+        max_kept_rows: int = 64,
+        check: bool = False,
+        settle: Settle | None = None,
+        settle_s: float = 0.002,
+        make_stop_watch: StopWatchFactory | None = None,
+    ) -> None:
+        if max_step_tokens < 1:
+            raise UsageError(f"max_step_tokens is {max_step_tokens}; it must be at least 1")
+        limits = StepLimits(
+            max_rows=max_step_tokens,
+            max_chunk_rows=max_chunk_tokens or max_step_tokens,
+            max_kept_rows=max_kept_rows,
+        )
+        self._models = {name: model.info for name, model in models.items()}
+        memories = {name: _make_memory(name, model) for name, model in models.items()}
+        self._max_len = {name: memory.max_len for name, memory in memories.items()}
+        self.scheduler = Scheduler(memories, make_stop_watch or _stop_checker(), limits, check=check)
+        runners = {name: model.runner for name, model in models.items()}
+        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended)
+        self._settle = settle or partial(_settle_turns, settle_s)
+        self._handles: dict[SeqId, _Handle] = {}
+        self._tickets: dict[int, Ticket] = {}
+        self._seq_ids = count(1)
+        self._request_ids = count(1)
+        self._event_loop: anyio.lowlevel.EventLoopToken | None = None
+        self._closed = False
+
+    @classmethod
+    async def open_models(
+        cls,
+        sources: Mapping[str, str | Path],
+        *,
+        dtype: str = "float32",
+        device: str = "cpu",
+        kv_memory: int | None = None,
+        block_size: int = 16,
+        max_model_len: int | None = None,
+        max_step_tokens: int = 2048,
+        deterministic: bool = False,
+        check: bool = False,
+        settle: Settle | None = None,
+    ) -> "Engine":
+        """Load the models and split `kv_memory` bytes between them; the engine is then entered with `async
+        with`.
+
+        Raises `ModelLoadError` in one line.
+        """
+        from .opening import load_models  # brings torch
+
+        load = partial(
+            load_models,
+            sources,
+            dtype=dtype,
+            device=device,
+            kv_memory=kv_memory,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_rows=max_step_tokens,
+            deterministic=deterministic,
+        )
+        models = await anyio.to_thread.run_sync(load)
+        return cls(models, max_step_tokens=max_step_tokens, check=check, settle=settle)
+
+    async def __aenter__(self) -> Self:
+        self._event_loop = anyio.lowlevel.current_token()
+        self._loop.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        self._loop.close()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._loop.join)
+
+    # Facts
+
+    @property
+    def capabilities(self) -> Capabilities:
+        heads = {info.head for info in self._models.values()}
+        return Capabilities(
+            score_logprob="lm" in heads,
+            score_reward="reward" in heads,
+            token_stats=True,
+            exact_meter=True,
+            kv_account=True,
+            seeds=True,
+        )
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        return self._models
+
+    # Verbs that need no forward pass
+
+    def open(
+        self,
+        tokens: Sequence[int],
+        *,
+        seed: int,
+        model: str = "policy",
+        namespace: str = "",
+        usage: EngineUsage | None = None,
+    ) -> SeqId:
+        """Start a sequence from token ids, at least one. See `Backend.open`."""
+        self._require_open()
+        if model not in self._models:
+            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._models))}")
+        if not tokens:
+            raise UsageError("a sequence needs at least one token; the prompt is empty")
+        self._check_ids(model, tokens)
+        self._check_fits(model, len(tokens))
+        seq = SeqId(next(self._seq_ids))
+        self._handles[seq] = _Handle(model, len(tokens))
+        command = partial(self.scheduler.open, seq, tuple(tokens), seed=seed, model=model)
+        self._loop.post(partial(command, namespace=namespace, usage=usage))
+        return seq
+
+    def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
+        """One child per seed. See `Backend.fork`."""
+        handle = self._idle(seq, "forked")
+        children = [(SeqId(next(self._seq_ids)), seed) for seed in seeds]
+        for child, _ in children:
+            self._handles[child] = _Handle(handle.model, handle.known)
+        if children:
+            self._loop.post(partial(self.scheduler.fork, seq, children))
+        return [child for child, _ in children]
+
+    def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
+        handle = self._idle(seq, "appended to")
+        if not tokens:
+            return
+        self._check_ids(handle.model, tokens)
+        self._check_fits(handle.model, handle.known + len(tokens))
+        handle.known += len(tokens)
+        self._loop.post(partial(self.scheduler.append, seq, tuple(tokens)))
+
+    def truncate(self, seq: SeqId, position: int) -> None:
+        handle = self._idle(seq, "truncated")
+        if not 1 <= position <= handle.known:
+            raise UsageError(f"cannot truncate at {position}; the sequence has positions 1 to {handle.known}")
+        handle.known = position
+        self._loop.post(partial(self.scheduler.truncate, seq, position))
+
+    def park(self, seq: SeqId) -> None:
+        """A hint; may be called from a meter, and then takes effect at the next step boundary."""
+        self._loop.post(partial(self.scheduler.park, seq))
+
+    def release(self, seq: SeqId) -> None:
+        """End the sequence. Idempotent, also after the engine was closed."""
+        if self._handles.pop(seq, None) is not None:
+            self._loop.post(partial(self.scheduler.release, seq))
+
+    def notify(self) -> None:
+        self._loop.notify()
+
+    # Verbs that wait
+
+    async def extend(
+        self, seq: SeqId, params: ExtendParams, meter: Meter, on_tokens: OnTokens | None = None
+    ) -> Extension:
+        """Generate until the stop rule holds. See `Backend.extend`.
+
+        `on_tokens` is called on the event loop with the ids of each step as they were sampled; those of a
+        stop string are among them. What it raises is raised here, after the request was cancelled.
+        """
+        ticket = self._begin_extend(seq, params, meter, on_tokens)
+        result = await self._finish(ticket)
+        assert isinstance(result, Extension)
+        return result
+
+    async def score(self, seq: SeqId, params: ScoreParams, meter: Meter) -> Scores:
+        """Score tokens that stand on the sequence. See `Backend.score`."""
+        handle = self._idle(seq, "scored")
+        self._check_scores(handle, params)
+        ticket = self._new_ticket(handle)
+        self._loop.post(partial(self.scheduler.score, ticket.request, seq, params, meter))
+        result = await self._finish(ticket)
+        assert isinstance(result, Scores)
+        return result
+
+    def _begin_extend(
+        self, seq: SeqId, params: ExtendParams, meter: Meter, on_tokens: OnTokens | None
+    ) -> Ticket:
+        handle = self._idle(seq, "extended")
+        if self._models[handle.model].head != "lm":
+            raise CapabilityError(
+                f"model {handle.model!r} has a reward head: it scores and does not generate"
+            )
+        ticket = self._new_ticket(handle, on_tokens)
+        command = partial(self.scheduler.extend, ticket.request, seq, params, meter)
+        self._loop.post(partial(command, streams=on_tokens is not None))
+        return ticket
+
+    async def _finish(self, ticket: Ticket) -> Extension | Scores:
+        """Wait for the outcome. Cancelled meanwhile: cancel the request, wait for the step boundary, then
+        go.
+        """
+        try:
+            await ticket.wait()
+        except BaseException:
+            self._cancel(ticket)
+            with anyio.CancelScope(shield=True):
+                await ticket.wait()
+            raise
+        return ticket.result()
+
+    def _cancel(self, ticket: Ticket) -> None:
+        self._loop.post(partial(self.scheduler.cancel, ticket.request))
+
+    # Deliveries
+
+    def _hop(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
+        """On the engine thread: hand results over, return when those they woke have parked."""
+        anyio.from_thread.run(self._deliver, outcomes, deltas, token=self._event_loop)
+
+    def _hop_ended(self, failure: BaseException | None) -> None:
+        with contextlib.suppress(anyio.RunFinishedError):  # nobody is left to be told
+            anyio.from_thread.run(self._abandon, failure, token=self._event_loop)
+
+    async def _deliver(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
+        for request, tokens in _by_request(deltas).items():
+            self._stream(self._tickets[request], tokens)
+        for outcome in outcomes:
+            self._end_ticket(outcome)
+        await self._settle()
+
+    def _stream(self, ticket: Ticket, tokens: list[int]) -> None:
+        assert ticket.on_tokens is not None
+        try:
+            ticket.on_tokens(tokens)
+        except Exception as error:  # the caller's own code: its request ends, the engine goes on
+            ticket.on_tokens = _ignore_tokens
+            ticket.spoil(error)
+            self._cancel(ticket)
+
+    def _end_ticket(self, outcome: Outcome) -> None:
+        ticket = self._tickets.pop(outcome.request)
+        handle = self._handles.get(outcome.seq)
+        if handle is not None:
+            handle.known = outcome.known
+            handle.busy = None
+        ticket.end(outcome)
+
+    async def _abandon(self, failure: BaseException | None) -> None:
+        self._closed = True
+        for ticket in self._tickets.values():
+            ticket.abandon(failure)
+        self._tickets.clear()
+
+    # Checks on the caller's thread
+
+    def _new_ticket(self, handle: _Handle, on_tokens: OnTokens | None = None) -> Ticket:
+        ticket = Ticket(next(self._request_ids), on_tokens)
+        self._tickets[ticket.request] = ticket
+        handle.busy = ticket
+        return ticket
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the engine is closed")
+        if self._event_loop is None:
+            raise EngineClosed("the engine is not running yet: enter it with `async with` first")
+
+    def _idle(self, seq: SeqId, verb: str) -> _Handle:
+        self._require_open()
+        handle = self._handles.get(seq)
+        if handle is None:
+            raise HandleError(f"sequence {seq} is unknown or was released; it cannot be {verb}")
+        if handle.busy is not None:
+            raise HandleError(f"sequence {seq} is being extended or scored; it cannot be {verb} meanwhile")
+        return handle
+
+    def _check_ids(self, model: str, tokens: Sequence[int]) -> None:
+        size = self._models[model].vocab_size
+        if min(tokens) < 0 or max(tokens) >= size:
+            wrong = next(token for token in tokens if not 0 <= token < size)
+            raise UsageError(
+                f"token id {wrong} is not in the vocabulary of model {model!r} (0 to {size - 1})"
+            )
+
+    def _check_fits(self, model: str, positions: int) -> None:
+        limit, context = self._max_len[model], self._models[model].max_model_len
+        if positions <= limit:
+            return
+        if positions > context:
+            raise CapacityError(
+                f"{positions} tokens exceed the context of model {model!r}: {context} positions"
+            )
+        raise CapacityError(
+            f"{positions} tokens exceed the KV memory of model {model!r}: {limit} positions; "
+            f"give it more KV memory, or shorten the prompt"
+        )
+
+    def _check_scores(self, handle: _Handle, params: ScoreParams) -> None:
+        head = self._models[handle.model].head
+        if params.reward_at and head != "reward":
+            raise CapabilityError(f"model {handle.model!r} has no reward head")
+        if params.logprobs_from is not None and head != "lm":
+            raise CapabilityError(f"model {handle.model!r} has a reward head and no token probabilities")
+        if params.logprobs_from is not None and not 1 <= params.logprobs_from <= handle.known:
+            raise UsageError(f"logprobs_from is {params.logprobs_from}; it must be 1 to {handle.known}")
+        for position in params.reward_at:
+            if not 0 <= position < handle.known:
+                raise UsageError(
+                    f"no reward at position {position}: the sequence has 0 to {handle.known - 1}"
+                )
+
+
+def _make_memory(name: str, model: EngineModel) -> ModelMemory:
+    pool = BlockPool(model.num_blocks, model.block_size)
+    identity = KvIdentity(
+        weights_digest=model.info.weights_digest,
+        kv_format=model.kv_format,
+        block_size=model.block_size,
+    )
+    return ModelMemory(name, model.info, pool, PrefixIndex(pool, identity))
+
+
+def _stop_checker() -> StopWatchFactory:
+    from .text.stop import StopChecker
+
+    return StopChecker
+
+
+def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:
+    grouped: dict[int, list[int]] = {}
+    for delta in deltas:
+        grouped.setdefault(delta.request, []).append(delta.token)
+    return grouped
+
+
+def _ignore_tokens(tokens: Sequence[int]) -> None:
+    return None
+
+
+async def _settle_turns(limit_s: float) -> None:
+    """A few turns of the event loop: enough for a woken task to run and post what it wants next."""
+    deadline = anyio.current_time() + limit_s
+    for _ in range(_SETTLE_TURNS):
+        await anyio.lowlevel.checkpoint()
+        if anyio.current_time() >= deadline:
+            return

@@ -1,0 +1,97 @@
+"""Models from disk to `EngineModel`s: load each, split one KV memory budget between them, say what each
+got.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+import torch
+
+from .engine import EngineModel
+from .errors import CapacityError
+from .exec.cache import bytes_per_block
+from .exec.runner import Runner
+from .models.open import LoadedModel, open_model
+
+log = structlog.get_logger(__name__)
+
+CPU_KV_BYTES = 1 << 30
+"""KV memory on the CPU unless told otherwise. Pages that are never written take no memory."""
+
+GPU_KV_SHARE = 0.85
+"""Share of the memory that is free after loading the weights; the rest is for activations."""
+
+MAX_SEQUENCES = 1024
+"""A pool larger than this many sequences of full length is of no use."""
+
+
+def load_models(
+    sources: Mapping[str, str | Path],
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    kv_memory: int | None = None,
+    block_size: int = 16,
+    max_model_len: int | None = None,
+    max_rows: int = 2048,
+    deterministic: bool = False,
+) -> dict[str, EngineModel]:
+    """Open the model of each role. `kv_memory` is in bytes, for all of them together.
+
+    Every pool gets the same number of blocks: a reward or draft model mirrors the policy's branches, position
+    by position.
+    """
+    loaded = {
+        role: open_model(source, name=role, dtype=dtype, device=device, max_model_len=max_model_len)
+        for role, source in sources.items()
+    }
+    budget = kv_memory if kv_memory is not None else default_kv_memory(torch.device(device))
+    num_blocks = blocks_in(budget, list(loaded.values()), block_size)
+    return {
+        role: _engine_model(role, model, num_blocks, block_size, max_rows, deterministic=deterministic)
+        for role, model in loaded.items()
+    }
+
+
+def default_kv_memory(device: torch.device) -> int:
+    """Bytes of KV memory when none are asked for."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * GPU_KV_SHARE)
+    return CPU_KV_BYTES
+
+
+def blocks_in(kv_memory: int, models: list[LoadedModel], block_size: int) -> int:
+    """Blocks that each of the models can have, the trash block included."""
+    per_block = sum(bytes_per_block(model.config, block_size, model.decoder.dtype) for model in models)
+    longest = max(model.info.max_model_len for model in models)
+    blocks = min(kv_memory // per_block, -(-longest // block_size) * MAX_SEQUENCES + 1)
+    if blocks < 2:
+        raise CapacityError(
+            f"{kv_memory} bytes of KV memory are too few: {block_size} positions take {per_block} bytes "
+            f"on {len(models)} model(s), and two such blocks are needed at least"
+        )
+    return blocks
+
+
+def _engine_model(
+    role: str, model: LoadedModel, num_blocks: int, block_size: int, max_rows: int, *, deterministic: bool
+) -> EngineModel:
+    dtype = str(model.decoder.dtype).removeprefix("torch.")
+    log.info(
+        "kv memory",
+        model=role,
+        blocks=num_blocks,
+        positions=(num_blocks - 1) * block_size,
+        megabytes=round(num_blocks * bytes_per_block(model.config, block_size, model.decoder.dtype) / 1e6, 1),
+    )
+    return EngineModel(
+        info=model.info,
+        runner=Runner(
+            model, num_blocks, block_size=block_size, deterministic=deterministic, max_rows=max_rows
+        ),
+        num_blocks=num_blocks,
+        block_size=block_size,
+        kv_format=f"{dtype}/deterministic={deterministic}",
+    )

@@ -1,0 +1,56 @@
+"""What every test shares: one torch thread, both event loops, and Hypothesis without deadlines."""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "branchwise",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("branchwise")
+
+_TORCH_THREADS = 1
+
+
+class _OneTorchThread(importlib.abc.MetaPathFinder):
+    """Limits torch to one thread when a test imports it, and does not import it for tests that do without."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            module.set_num_threads(_TORCH_THREADS)
+
+        spec.loader.exec_module = exec_module  # pyright: ignore[reportAttributeAccessIssue]
+        return spec
+
+
+if "torch" in sys.modules:
+    sys.modules["torch"].set_num_threads(_TORCH_THREADS)
+else:
+    sys.meta_path.insert(0, _OneTorchThread())
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Async tests run on both event loops."""
+    return request.param
