@@ -1,8 +1,9 @@
 """Attention over paged KV in torch: runs an `AttentionPlan` with a few batched products per layer.
 
-KV of a layer is [2, blocks, kv_heads, block_size, head_dim]: a (block, head) pair is one contiguous run, so gathering the
-blocks of an item gives operands that need no further copy. Query heads of one KV head are rows of the same product; KV is
-never repeated. Partial results carry a running maximum and sum (log-sum-exp merge), both fp32.
+KV of a layer is [2, blocks, kv_heads, block_size, head_dim]: a (block, head) pair is one contiguous run, so
+gathering the blocks of an item gives operands that need no further copy. Query heads of one KV head are rows
+of the same product; KV is never repeated. Partial results carry a running maximum and sum (log-sum-exp
+merge), both fp32.
 """
 
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from .scratch import Scratch
 
 @dataclass(slots=True)
 class _State:
-    """What the rows `0 <= r < rows` have seen so far: `out` is the weighted sum of values at weight `exp(score - peak)`,
-    `total` the sum of weights. fp32; [rows, kv_heads, group(, head_dim)]."""
+    """What the rows `0 <= r < rows` have seen so far: `out` is the weighted sum of values at weight
+    `exp(score - peak)`, `total` the sum of weights. fp32; [rows, kv_heads, group(, head_dim)]."""
 
     out: Tensor
     peak: Tensor
@@ -37,7 +38,8 @@ class PagedAttention:
         self._scratch = Scratch()
 
     def gather_index(self, blocks: Tensor, pool_blocks: int) -> Tensor:
-        """Rows of the flattened pool [2 * blocks * kv_heads, ...] for `blocks` [items, n]: [2 * items * kv_heads * n]."""
+        """Rows of the flattened pool [2 * blocks * kv_heads, ...] for `blocks` [items, n]: [2 * items *
+        kv_heads * n]."""
         heads = torch.arange(self._kv_heads, device=blocks.device)
         keys = blocks[:, None, :] * self._kv_heads + heads[:, None]
         return torch.stack((keys, keys + pool_blocks * self._kv_heads)).reshape(-1)
@@ -51,7 +53,8 @@ class PagedAttention:
         return PreparedPlan(plan.rows, slabs, tiles)
 
     def run(self, query: Tensor, kv: Tensor, plan: "PreparedPlan", out: Tensor) -> None:
-        """Attend with `query` [rows, heads, head_dim] over the layer's `kv`; write `out` [rows, heads * head_dim].
+        """Attend with `query` [rows, heads, head_dim] over the layer's `kv`; write `out` [rows, heads *
+        head_dim].
 
         `query` and `kv` have one dtype; scores are scaled by the model's scale, softmax is fp32.
         """
@@ -83,8 +86,8 @@ class PagedAttention:
         return _State(out, peak, self._scratch.take("total", shape, torch.float32).zero_())
 
     def _row_items(self, query: Tensor, pool: Tensor, slab: "_PreparedSlab") -> _State:
-        """All keys of the slab's rows. The maximum is taken over a row's items before any exponential, so items add up
-        without rescaling, level by level in the order of their keys."""
+        """All keys of the slab's rows. The maximum is taken over a row's items before any exponential, so
+        items add up without rescaling, level by level in the order of their keys."""
         source = slab.source
         items, keys = source.mask.shape
         shape = (items * self._kv_heads, self._group, keys)
@@ -98,10 +101,10 @@ class PagedAttention:
         peak = peaks[: first.last]
         for level in others:
             part = peaks[level.first : level.last]
-            if level.index is None:
+            if level.scattered is None:
                 torch.maximum(peak[level.rows], part, out=peak[level.rows])
             else:
-                peak[level.index] = torch.maximum(peak[level.index], part)
+                peak[level.scattered] = torch.maximum(peak[level.scattered], part)
         weights = grouped.sub_(
             (peak if not others else peak.index_select(0, source.item_rows)).unsqueeze(-1)
         ).exp_()
@@ -111,12 +114,12 @@ class PagedAttention:
         total, out = totals[: first.last], values[: first.last]
         for level in others:
             span = slice(level.first, level.last)
-            if level.index is None:
+            if level.scattered is None:
                 total[level.rows].add_(totals[span])
                 out[level.rows].add_(values[span])
             else:
-                total.index_add_(0, level.index, totals[span])
-                out.index_add_(0, level.index, values[span])
+                total.index_add_(0, level.scattered, totals[span])
+                out.index_add_(0, level.scattered, values[span])
         return _State(out, peak, total)
 
     def _tile(self, query: Tensor, pool: Tensor, tile: "_PreparedTile") -> _State:

@@ -1,8 +1,9 @@
 """Matrix products with a fixed weight: prepacked for oneDNN on the CPU, plain elsewhere.
 
-With a `row_tile` every product has exactly that many rows (the last tile is padded by the caller), so a row's bits do not
-depend on how many rows come with it. Within a tile they do not depend on the row's index either: each output element is
-one accumulation over the features in an order that the shape alone decides. The tests hold both on the machine at hand.
+With a `row_tile` every product has exactly that many rows (the last tile is padded by the caller), so a row's
+bits do not depend on how many rows come with it. Within a tile they do not depend on the row's index either:
+each output element is one accumulation over the features in an order that the shape alone decides. The tests
+hold both on the machine at hand.
 """
 
 import torch

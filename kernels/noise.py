@@ -1,9 +1,9 @@
 """The one source of randomness in sampling: a 32-bit counter hash turned into Gumbel noise.
 
-Noise is a pure function of (branch seed, absolute position, token id, purpose). It does not depend on the batch, the order
-of rows, chunking, preemption or speculation, so neither does a sampled token. The hash needs only 32-bit wrapping
-multiplies, xors and shifts: the torch code below and a Triton kernel compute equal bits. `reference_hash` states it in
-plain integers; the tests hold its golden values.
+Noise is a pure function of (branch seed, absolute position, token id, purpose). It does not depend on the
+batch, the order of rows, chunking, preemption or speculation, so neither does a sampled token. The hash needs
+only 32-bit wrapping multiplies, xors and shifts: the torch code below and a Triton kernel compute equal bits.
+`reference_hash` states it in plain integers; the tests hold its golden values.
 """
 
 import enum
@@ -35,7 +35,8 @@ class Purpose(enum.IntEnum):
 
 
 def row_keys(seeds: Sequence[int], positions: Sequence[int], purpose: Purpose) -> Tensor:
-    """Two 32-bit keys per row, int32 [2, rows], from 64-bit branch seeds (read modulo 2**64) and positions."""
+    """Two 32-bit keys per row, int32 [2, rows], from 64-bit branch seeds (read modulo 2**64) and
+    positions."""
     low = torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int32)
     high = torch.tensor([_signed(seed >> 32) for seed in seeds], dtype=torch.int32)
     place = torch.tensor([_signed(position * _GOLDEN) for position in positions], dtype=torch.int32)
@@ -48,8 +49,8 @@ def row_keys(seeds: Sequence[int], positions: Sequence[int], purpose: Purpose) -
 def uniform(keys: Tensor, tokens: Tensor) -> Tensor:
     """Uniform values strictly inside (0, 1), fp32.
 
-    `keys` int32 [2, rows]; `tokens` int32 ids, [vocab] for all rows alike or [rows, n]. Small values keep 31 bits of
-    resolution: they become the large Gumbel values, which decide who wins.
+    `keys` int32 [2, rows]; `tokens` int32 ids, [vocab] for all rows alike or [rows, n]. Small values keep 31
+    bits of resolution: they become the large Gumbel values, which decide who wins.
     """
     state = tokens * _signed(_GOLDEN) ^ keys[0, :, None]
     scratch = torch.empty_like(state)
@@ -76,7 +77,8 @@ def reference_hash(seed: int, position: int, token: int, purpose: Purpose) -> in
 
 
 def _reference_finalise(state: int) -> int:
-    """MurmurHash3's 32-bit finaliser: a bijection in which each input bit flips each output bit half of the time."""
+    """MurmurHash3's 32-bit finaliser: a bijection in which each input bit flips each output bit half of the
+    time."""
     state &= _MASK_32
     state = (state ^ state >> 16) * _MIX_1 & _MASK_32
     state = (state ^ state >> 13) * _MIX_2 & _MASK_32
@@ -91,7 +93,8 @@ def _finalise(state: Tensor) -> Tensor:
 
 
 def _fold(state: Tensor, scratch: Tensor, shift: int) -> Tensor:
-    """`state ^= state >>> shift` in place; torch shifts int32 arithmetically, so the sign bits are masked off."""
+    """`state ^= state >>> shift` in place; torch shifts int32 arithmetically, so the sign bits are masked
+    off."""
     torch.bitwise_right_shift(state, shift, out=scratch)
     return state.bitwise_xor_(scratch.bitwise_and_((1 << (32 - shift)) - 1))
 

@@ -1,16 +1,18 @@
 """The host-side plan of one attention step: ragged rows over paged KV, cut into work items.
 
-Two kinds of items cover everything. A *row item* is one decoding row against one run of at most `key_chunk` keys; all
-row items run as batched products of one shape. A *tile* is several consecutive rows against one run of keys, as one
-product per KV head: rows of siblings that share leading blocks read those blocks once, and a prefill chunk attends in
-tiles with a causal mask. Items of one row are merged by log-sum-exp.
+Two kinds of items cover everything. A *row item* is one decoding row against one run of at most `key_chunk`
+keys; all row items run as batched products of one shape. A *tile* is several consecutive rows against one run
+of keys, as one product per KV head: rows of siblings that share leading blocks read those blocks once, and a
+prefill chunk attends in tiles with a causal mask. Items of one row are merged by log-sum-exp.
 
-With `fixed` (deterministic mode) there are only row items, cut at absolute multiples of `key_chunk`: every product then
-has one shape, and a row's result depends on its own position and keys alone. No torch here except index tensors.
+With `fixed` (deterministic mode) there are only row items, cut at absolute multiples of `key_chunk`: every
+product then has one shape, and a row's result depends on its own position and keys alone. No torch here
+except index tensors.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +27,8 @@ _SHARING_PAYS = 48
 
 
 class RowSpan(NamedTuple):
-    """Rows at positions `start <= p < start + rows` of one sequence, whose KV lies in `blocks` (its block table)."""
+    """Rows at positions `start <= p < start + rows` of one sequence, whose KV lies in `blocks` (its block
+    table)."""
 
     start: int
     rows: int
@@ -33,18 +36,19 @@ class RowSpan(NamedTuple):
 
 
 class Level(NamedTuple):
-    """Items `first <= i < last` of a slab: at most one per row. `rows` are theirs, counted from the slab's start;
-    `index` is None where they are consecutive."""
+    """Items `first <= i < last` of a slab: at most one per row. `rows` are theirs, counted from the slab's
+    start; `scattered` holds them where they are not consecutive."""
 
     rows: slice
-    index: Tensor | None
+    scattered: Tensor | None
     first: int
     last: int
 
 
 @dataclass(slots=True)
 class RowSlab:
-    """Row items of the packed rows `rows`, ordered by level: first every row's first run of keys, then the second ones.
+    """Row items of the packed rows `rows`, ordered by level: first every row's first run of keys, then the
+    second ones.
 
     `blocks` int64 [items, key_chunk / block_size]; `item_rows` int64 [items], counted from the slab's start;
     `mask` fp32 [items, key_chunk]: 0 where the row may look, else -inf.
@@ -59,7 +63,8 @@ class RowSlab:
 
 @dataclass(slots=True)
 class Tile:
-    """Packed rows `rows` against the keys of `blocks` int64 [blocks]; `mask` fp32 [rows, keys] or None where all are seen."""
+    """Packed rows `rows` against the keys of `blocks` int64 [blocks]; `mask` fp32 [rows, keys] or None where
+    all are seen."""
 
     rows: slice
     blocks: Tensor
@@ -88,8 +93,8 @@ class Group(NamedTuple):
 class Planner:
     """Builds plans for one model's pool.
 
-    `block_size` positions per KV block; `key_chunk` keys per row item, a multiple of it; `window` is the sliding window
-    in positions (a row at p sees the keys `p - window < k <= p`), None for full attention.
+    `block_size` positions per KV block; `key_chunk` keys per row item, a multiple of it; `window` is the
+    sliding window in positions (a row at p sees the keys `p - window < k <= p`), None for full attention.
     """
 
     def __init__(self, block_size: int, key_chunk: int, *, fixed: bool, window: int | None = None) -> None:
@@ -119,7 +124,8 @@ class Planner:
         return plan
 
     def _grouped(self, spans: Sequence[RowSpan]) -> tuple[list[int], list[int], list[Group]]:
-        """Packing order, first own block per ordered span, and groups; kept while the block tables are the same objects."""
+        """Packing order, first own block per ordered span, and groups; kept while the block tables are the
+        same objects."""
         if self._fixed:
             order = sorted(range(len(spans)), key=lambda index: -(spans[index].start + spans[index].rows))
             return order, [0] * len(spans), []
@@ -140,7 +146,7 @@ class Planner:
         depths = [0] * len(ordered)
         groups: list[Group] = []
         if not self._reaches_window(spans):
-            shared = [self._shared_blocks(a, b) for a, b in zip(ordered, ordered[1:], strict=False)]
+            shared = [self._shared_blocks(a, b) for a, b in pairwise(ordered)]
             for first, last in ((0, singles), (singles, len(ordered))):
                 self._split(ordered, shared, depths, groups, first, last)
         return order, depths, groups
@@ -259,7 +265,8 @@ class Planner:
         return RowSlab(rows, torch.from_numpy(blocks), torch.from_numpy(item_rows), levels, mask)
 
     def _mask(self, position: np.ndarray, first_key: np.ndarray, keys: int) -> Tensor:
-        """Additive mask fp32 [rows, keys]: keys `first_key + i` that lie after `position`, or out of its window, are -inf."""
+        """Additive mask fp32 [rows, keys]: keys `first_key + i` that lie after `position`, or out of its
+        window, are -inf."""
         distance = (position - first_key)[:, None] - np.arange(keys)
         hidden = distance < 0
         if self._window is not None:

@@ -11,8 +11,8 @@ from ..models.config import ModelConfig
 class KvCache:
     """`blocks` is [layers, 2, num_blocks, kv_heads, block_size, head_dim]; block 0 is the trash block.
 
-    A block is cleared when its first row is written: what an earlier owner left, a NaN for one, never reaches a later one
-    through a masked key.
+    A block is cleared when its first row is written: what an earlier owner left, a NaN for one, never reaches
+    a later one through a masked key.
     """
 
     def __init__(
@@ -35,8 +35,9 @@ class KvCache:
         self.blocks.index_fill_(2, torch.tensor(blocks, device=self.blocks.device), 0)
 
     def slots(self, blocks: Tensor, offsets: Tensor) -> Tensor:
-        """Rows of a layer's pool seen as [2 * num_blocks * kv_heads * block_size, head_dim] for positions at `offsets` of
-        `blocks`, int64 [rows] each: [rows * 2 * kv_heads], per row all key heads, then all value heads."""
+        """Rows of a layer's pool seen as [2 * num_blocks * kv_heads * block_size, head_dim] for positions at
+        `offsets` of `blocks`, int64 [rows] each: [rows * 2 * kv_heads], per row all key heads, then all value
+        heads."""
         heads = torch.arange(2 * self._kv_heads, device=blocks.device)
         plane = heads // self._kv_heads * (self.num_blocks * self._kv_heads) + heads % self._kv_heads
         return ((blocks[:, None] * self._kv_heads + plane) * self.block_size + offsets[:, None]).reshape(-1)

@@ -1,4 +1,5 @@
-"""Executes what the scheduler planned for one model: copies, one ragged forward pass, scores and sampled tokens."""
+"""Executes what the scheduler planned for one model: copies, one ragged forward pass, scores and sampled
+tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +19,8 @@ from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, Sample, Spa
 from .cache import KvCache, bytes_per_block
 
 _SCORE_ROWS = 256
-"""Rows whose logits stand at once while log-probabilities are taken: bounds memory at 256 * vocabulary * 4 bytes."""
+"""Rows whose logits stand at once while log-probabilities are taken: bounds memory at 256 * vocabulary * 4
+bytes."""
 
 
 class _Packed(NamedTuple):
@@ -32,8 +34,9 @@ class _Packed(NamedTuple):
 class Runner:
     """One model with its KV memory. Not thread-safe: the engine thread calls it.
 
-    With `deterministic` a row's results are bitwise the same alone or in any batch, for any chunking of a prefill,
-    with KV shared or not (design section 4, rule 11). `max_rows` is the largest number of rows of a step.
+    With `deterministic` a row's results are bitwise the same alone or in any batch, for any chunking of a
+    prefill, with KV shared or not (design section 4, rule 11). `max_rows` is the largest number of rows of a
+    step.
     """
 
     def __init__(
@@ -73,7 +76,8 @@ class Runner:
         return bytes_per_block(self._model.config, self.cache.block_size, self._decoder.dtype)
 
     def execute(self, plan: ModelPlan) -> ModelResult:
-        """Run one step. The result has one `Drawn` per sample, spans first in plan order, then the kept samples."""
+        """Run one step. The result has one `Drawn` per sample, spans first in plan order, then the kept
+        samples."""
         if plan.copies:
             self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
         for seq in plan.forget:

@@ -28,8 +28,8 @@ _ACTIVATIONS = ("silu", "swish")
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the decoder needs to know. Sizes are counts of features, `max_position` of positions.
 
-    `windows` holds one entry per layer: the sliding window in positions, or None for full attention. `labels` is the
-    width of a reward head, 0 for a language model.
+    `windows` holds one entry per layer: the sliding window in positions, or None for full attention. `labels`
+    is the width of a reward head, 0 for a language model.
     """
 
     architecture: str

@@ -1,7 +1,8 @@
 """The decoder of the Llama family on packed rows: Llama, Mistral, Qwen2, Qwen3 and what shares their form.
 
-Rows of all sequences lie one after the other; only attention knows which belong together. q, k and v are one product, gate
-and up another; the output head runs only for the rows that ask. Norms compute in fp32 as transformers' do.
+Rows of all sequences lie one after the other; only attention knows which belong together. q, k and v are one
+product, gate and up another; the output head runs only for the rows that ask. Norms compute in fp32 as
+transformers' do.
 """
 
 from collections.abc import Mapping
@@ -21,10 +22,11 @@ from .rope import rotation_table
 class Batch:
     """The rows of one step, already on the model's device.
 
-    `tokens`, `positions` int64 [rows]; `slots` int64 [2 * kv_heads * rows']: where keys and values of the first `rows'`
-    rows go in a layer's flattened pool [2 * blocks * kv_heads * block_size, head_dim]. `plans` holds one prepared
-    plan per sliding window of the model. `row_tile` is the fixed row count of every product, None for none; rows
-    are then padded to a multiple of it, and the padding is neither attended to nor stored.
+    `tokens`, `positions` int64 [rows]; `slots` int64 [2 * kv_heads * rows']: where keys and values of the
+    first `rows'` rows go in a layer's flattened pool [2 * blocks * kv_heads * block_size, head_dim]. `plans`
+    holds one prepared plan per sliding window of the model. `row_tile` is the fixed row count of every
+    product, None for none; rows are then padded to a multiple of it, and the padding is neither attended to
+    nor stored.
     """
 
     tokens: Tensor
@@ -58,7 +60,8 @@ class Decoder:
         device: torch.device,
         positions: int,
     ) -> None:
-        """From checked `tensors` under transformers' names; `positions` is the longest sequence it will see."""
+        """From checked `tensors` under transformers' names; `positions` is the longest sequence it will
+        see."""
         self.config = config
         self.dtype = dtype
         self.device = device
@@ -130,7 +133,8 @@ class Decoder:
         return hidden
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
-        """Logits (or label values) fp32 [rows, head_columns] of `hidden` [rows, hidden] as `forward` returned them."""
+        """Logits (or label values) fp32 [rows, head_columns] of `hidden` [rows, hidden] as `forward` returned
+        them."""
         rows = hidden.shape[0]
         if row_tile is not None and rows % row_tile:
             hidden = functional.pad(hidden, (0, 0, 0, -rows % row_tile))
@@ -158,7 +162,8 @@ class Decoder:
         return qkv[:rows, : config.heads]
 
     def _activated(self, gate_up: Tensor, batch: Batch) -> Tensor:
-        """`silu(gate) * up`. With fixed rows silu is spelled out: torch's own rounds differently in the tail of a vector."""
+        """`silu(gate) * up`. With fixed rows silu is spelled out: torch's own rounds differently in the tail
+        of a vector."""
         gate, up = gate_up.chunk(2, -1)
         if batch.row_tile is None:
             return functional.silu(gate).mul_(up)

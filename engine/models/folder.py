@@ -14,7 +14,8 @@ _INDEX = "model.safetensors.index.json"
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of `folder` by name, in their stored types; `ModelLoadError` if a file is missing or damaged."""
+    """All tensors of `folder` by name, in their stored types; `ModelLoadError` if a file is missing or
+    damaged."""
     tensors: dict[str, Tensor] = {}
     for path, names in _files(folder).items():
         tensors.update(_read_file(path, names))

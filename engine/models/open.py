@@ -22,8 +22,8 @@ _SAMPLED = ("temperature", "top_k", "top_p", "min_p")
 
 
 class LoadedModel(NamedTuple):
-    """A model ready for a `Runner`: `info` for the floors above, `decoder` with the weights; `deterministic` if its folder
-    asks for the deterministic mode."""
+    """A model ready for a `Runner`: `info` for the floors above, `decoder` with the weights; `deterministic`
+    if its folder asks for the deterministic mode."""
 
     info: ModelInfo
     decoder: Decoder
@@ -68,7 +68,7 @@ def open_model(
         )
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelLoadError(
-            f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1}, the model {config.vocab_size} embeddings"
+            f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model only {config.vocab_size} embeddings"
         )
     length = _length(max_model_len, config.max_position)
     eos_ids = {*as_ids(generation.get("eos_token_id")), *config.eos_ids}
@@ -118,8 +118,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _sampling(generation: dict[str, Any], path: Path) -> SamplingParams:
-    """The model's own defaults. As in transformers, `do_sample: false` or its absence says nothing about a search: only
-    the fields that are given count."""
+    """The model's own defaults. As in transformers, `do_sample: false` or its absence says nothing about a
+    search: only the fields that are given count."""
     given = {field: generation[field] for field in _SAMPLED if generation.get(field) is not None}
     try:
         return msgspec.convert(given, SamplingParams)

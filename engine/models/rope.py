@@ -14,7 +14,8 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters under transformers' names. `original_max_position` is the trained context of a stretched model."""
+    """Parameters under transformers' names. `original_max_position` is the trained context of a stretched
+    model."""
 
     rope_type: str = "default"
     theta: float = 10000.0
@@ -32,7 +33,8 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, source: str) -> RopeConfig:
-    """From `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before); other types are refused."""
+    """From `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before); other types are
+    refused."""
     scaling = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     rope_type = scaling.get("rope_type") or scaling.get("type") or "default"
     if rope_type not in ROPE_TYPES:
@@ -64,7 +66,8 @@ def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, sou
 
 
 def rotation_table(config: RopeConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of positions `0 <= p < positions`, fp32 [positions, dim / 2] each, attention factor included."""
+    """Cosines and sines of positions `0 <= p < positions`, fp32 [positions, dim / 2] each, attention factor
+    included."""
     angles = torch.arange(positions, dtype=torch.float32)[:, None] * inverse_frequencies(config)
     factor = _attention_factor(config)
     return angles.cos().mul_(factor), angles.sin().mul_(factor)
@@ -97,7 +100,8 @@ def _llama3(config: RopeConfig, inverse: Tensor) -> Tensor:
 
 
 def _yarn(config: RopeConfig, inverse: Tensor) -> Tensor:
-    """YaRN (Peng et al. 2023): interpolate the features that turn less than `beta_slow` times in the trained context."""
+    """YaRN (Peng et al. 2023): interpolate the features that turn less than `beta_slow` times in the trained
+    context."""
 
     def feature(turns: float) -> float:
         trained = config.original_max_position

@@ -1,7 +1,7 @@
 """From rows of logits to tokens: Gumbel-max with counter noise.
 
-`argmax(score + noise)` draws from `softmax(score)` exactly. The noise depends on the branch's seed and the position
-alone, so a branch draws the same token from the same logits in any batch.
+`argmax(score + noise)` draws from `softmax(score)` exactly. The noise depends on the branch's seed and the
+position alone, so a branch draws the same token from the same logits in any batch.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ class Sampler:
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[tuple[int, float]]:
         """One (token id, raw natural-log probability) per draw, from fp32 `logits` [rows, vocab].
 
-        The probability is the token's under the untransformed row (temperature 1, nothing filtered). One transfer
-        brings all results to the host.
+        The probability is the token's under the untransformed row (temperature 1, nothing filtered). One
+        transfer brings all results to the host.
         """
         if not draws:
             return []
@@ -78,8 +78,8 @@ class Sampler:
     def _draw_pruned(self, scores: Tensor, keys: Tensor) -> Tensor:
         """The drawn id from one tempered row, with noise only for tokens that it could still lift to the top.
 
-        The likeliest token with its noise is a lower bound on the winner; a token whose score plus the largest noise
-        there is stays under the bound cannot win.
+        The likeliest token with its noise is a lower bound on the winner; a token whose score plus the
+        largest noise there is stays under the bound cannot win.
         """
         best = scores.argmax(-1, keepdim=True)
         bound = scores[best] + gumbel(keys, best.to(torch.int32))[0]

@@ -1,7 +1,7 @@
 """Temperature, top-k, top-p and min-p: which tokens stay candidates, and with which scores.
 
-A row's outcome depends on its own logits and parameters only, bit for bit: candidates are looked at in falling order and
-all sums run in that order, so how many columns a neighbour asked for makes no difference.
+A row's outcome depends on its own logits and parameters only, bit for bit: candidates are looked at in
+falling order and all sums run in that order, so how many columns a neighbour asked for makes no difference.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ _FIRST_LOOK = 256
 
 
 class Candidates(NamedTuple):
-    """Tokens that survive the filters: `ids` int64 [rows, n] by falling score, `scores` fp32 [rows, n], -inf for removed."""
+    """Tokens that survive the filters: `ids` int64 [rows, n] by falling score, `scores` fp32 [rows, n], -inf
+    for removed."""
 
     ids: Tensor
     scores: Tensor
@@ -36,7 +37,8 @@ def is_plain(params: SamplingParams) -> bool:
 
 
 def tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Logits over temperature, fp32 [rows, vocab], with each row's maximum moved to 0 so that nothing overflows."""
+    """Logits over temperature, fp32 [rows, vocab], with each row's maximum moved to 0 so that nothing
+    overflows."""
     scores = logits - logits.amax(-1, keepdim=True)
     first = params[0].temperature
     if all(row.temperature == first for row in params):
@@ -47,8 +49,9 @@ def tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
     """Candidates of tempered `scores` fp32 [rows, vocab] under each row's top-k, then top-p, then min-p.
 
-    top-p keeps the smallest set of the most likely tokens whose mass, among what top-k left, reaches `top_p`; min-p
-    keeps what is at least `min_p` times as likely as the most likely token. The first token always stays.
+    top-p keeps the smallest set of the most likely tokens whose mass, among what top-k left, reaches `top_p`;
+    min-p keeps what is at least `min_p` times as likely as the most likely token. The first token always
+    stays.
     """
     vocab = scores.shape[-1]
     top_k = [min(row.top_k or vocab, vocab) for row in params]

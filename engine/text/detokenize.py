@@ -13,15 +13,18 @@ _CONTEXT_TOKENS = 8
 class Detokenizer:
     """Turns tokens into text deltas. The deltas, joined, are the decoded sequence.
 
-    A character that is spread over several tokens comes with its last one. Bytes that are no UTF-8 come out as U+FFFD
-    as soon as that is certain, so they do not hold back what follows. `context` are the tokens before: their text is not
-    repeated, but a character that they left open is completed.
+    A character that is spread over several tokens comes with its last one. Bytes that are no UTF-8 come out
+    as U+FFFD as soon as that is certain, so they do not hold back what follows. `context` are the tokens
+    before: their text is not repeated, but a character that they left open is completed.
     """
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int] = ()) -> None:
         tail = list(context[-_CONTEXT_TOKENS:])
-        known = isinstance(tokenizer, BytePieces) and tokenizer.piece(0) is not None
-        self._decoder = _ByteDecoder(tokenizer, tail) if known else _WindowDecoder(tokenizer, tail)
+        self._decoder: _ByteDecoder | _WindowDecoder
+        if isinstance(tokenizer, BytePieces) and tokenizer.piece(0) is not None:
+            self._decoder = _ByteDecoder(tokenizer, tail)
+        else:
+            self._decoder = _WindowDecoder(tokenizer, tail)
 
     def push(self, token: int) -> str:
         """The text that `token` makes certain."""
@@ -51,8 +54,8 @@ class _ByteDecoder:
 
 
 class _WindowDecoder:
-    """For tokenizers whose text depends on the neighbours (a space before a word, byte fallback): decode a short window
-    twice, without and with the new tokens, and take the difference."""
+    """For tokenizers whose text depends on the neighbours (a space before a word, byte fallback): decode a
+    short window twice, without and with the new tokens, and take the difference."""
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
         self._tokenizer = tokenizer

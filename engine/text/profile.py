@@ -30,11 +30,12 @@ _TURN_ENDS = (
 class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Markers of one model, as text and as ids of its tokenizer.
 
-    `step_mark` is a literal string that ends a step (None: a blank line outside code fences and display maths).
-    `think_start`, `think_end` are None for models without a thinking phase. `stop_ids` is the union of the generation
-    config's, the tokenizer's and the chat template's end ids. `wait` is the text that asks for more thinking.
-    `final_answer` names the closed form that ends an answer: "eos" (only the end of the sequence), or "boxed".
-    `call`, `call_end`, `result`, `result_end` enclose a tool call and its result in models that were taught them.
+    `step_mark` is a literal string that ends a step (None: a blank line outside code fences and display
+    maths). `think_start`, `think_end` are None for models without a thinking phase. `stop_ids` is the union
+    of the generation config's, the tokenizer's and the chat template's end ids. `wait` is the text that asks
+    for more thinking. `final_answer` names the closed form that ends an answer: "eos" (only the end of the
+    sequence), or "boxed". `call`, `call_end`, `result`, `result_end` enclose a tool call and its result in
+    models that were taught them.
     """
 
     step_mark: str | None = None
@@ -55,7 +56,8 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `profile` object of a folder's `branchwise.json`: fields of `ModelProfile`; `stop` lists end tokens as text.
+    """The `profile` object of a folder's `branchwise.json`: fields of `ModelProfile`; `stop` lists end tokens
+    as text.
 
     A folder that describes its own text ends its answers with the sequence, unless it names another form.
     """

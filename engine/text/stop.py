@@ -37,9 +37,9 @@ class Until(enum.StrEnum):
 class StopRule(msgspec.Struct, frozen=True, kw_only=True):
     """What ends an extension besides its length.
 
-    `eos_ids` always end it (the id is kept). `strings` end it and are not kept. `until` names the text event that ends it
-    (its mark is kept), found by the model's profile. `tokens_per_step` cuts steps by count instead (`step=tokens:N`);
-    `mark` overrides the profile's step mark (`step=mark:...`).
+    `eos_ids` always end it (the id is kept). `strings` end it and are not kept. `until` names the text event
+    that ends it (its mark is kept), found by the model's profile. `tokens_per_step` cuts steps by count
+    instead (`step=tokens:N`); `mark` overrides the profile's step mark (`step=mark:...`).
     """
 
     until: Until = Until.END
@@ -52,8 +52,8 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True):
 class StopChecker:
     """Applies a `StopRule` to one extension, token by token; `context` are the tokens that stand before it.
 
-    Where the rule can be decided on ids alone (no stop strings, markers that are single tokens) no text is made.
-    Text state, such as an open code fence or the end of thinking, is taken from the context.
+    Where the rule can be decided on ids alone (no stop strings, markers that are single tokens) no text is
+    made. Text state, such as an open code fence or the end of thinking, is taken from the context.
     """
 
     def __init__(
@@ -196,7 +196,8 @@ _SMALL_VOCABULARY = 1024
 
 
 def mark_id(tokenizer: Tokenizer, mark: str) -> int | None:
-    """The id of `mark` where only that token can bring it about: the mark is one character and one token holds it.
+    """The id of `mark` where only that token can bring it about: the mark is one character and one token
+    holds it.
 
     Looked for in small vocabularies only (character-level ones); larger ones have tokens such as `);`.
     """

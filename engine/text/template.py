@@ -1,4 +1,5 @@
-"""Chat templates: Jinja text from a model folder, rendered in a sandbox exactly as transformers renders it."""
+"""Chat templates: Jinja text from a model folder, rendered in a sandbox exactly as transformers renders
+it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,8 @@ class ChatTemplate:
 
 
 def _environment() -> "jinja2.Environment":
-    """The names and filters that templates on the Hub expect, as in `transformers.utils.chat_template_utils`."""
+    """The names and filters that templates on the Hub expect, as in
+    `transformers.utils.chat_template_utils`."""
     import jinja2
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -48,13 +47,14 @@ class BytePieces(Protocol):
     """A tokenizer that may know the raw bytes of its tokens."""
 
     def piece(self, token: int) -> bytes | None:
-        """UTF-8 bytes (perhaps part of a character) that `token` stands for wherever it stands; None for all tokens
-        of a tokenizer whose text depends on the neighbours."""
+        """UTF-8 bytes (perhaps part of a character) that `token` stands for wherever it stands; None for all
+        tokens of a tokenizer whose text depends on the neighbours."""
         ...
 
 
 class HfTokenizer:
-    """A `tokenizer.json` with the chat template and special tokens of its folder, without importing transformers."""
+    """A `tokenizer.json` with the chat template and special tokens of its folder, without importing
+    transformers."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class HfTokenizer:
         self._tokenizer = tokenizer
         self._special = dict(special_tokens)
         self._source = source
+        self._vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
         self._byte_level = _is_byte_level(json.loads(tokenizer.to_str()).get("decoder"))
         self.template = template
 
@@ -93,10 +94,10 @@ class HfTokenizer:
         }
         return cls(tokenizer, special, _template(folder, config), str(folder))
 
-    @cached_property
+    @property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return self._vocab_size
 
     @property
     def special_tokens(self) -> Mapping[str, str]:
@@ -116,7 +117,8 @@ class HfTokenizer:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def chat(self, messages: Sequence[Message], *, think: bool | None = None) -> list[int]:
-        """As transformers' `apply_chat_template(..., add_generation_prompt=True)`; `think` becomes `enable_thinking`.
+        """As transformers' `apply_chat_template(..., add_generation_prompt=True)`; `think` becomes
+        `enable_thinking`.
 
         Without a chat template the last message alone is the prompt, after the start token if there is one.
         """
