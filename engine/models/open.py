@@ -68,7 +68,7 @@ def open_model(
         )
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelLoadError(
-            f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model only {config.vocab_size} embeddings"
+            f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model {config.vocab_size} embeddings"
         )
     length = _length(max_model_len, config.max_position)
     eos_ids = {*as_ids(generation.get("eos_token_id")), *config.eos_ids}

@@ -65,5 +65,5 @@ def digest(parts: Iterable[tuple[str, Tensor]]) -> str:
     state = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(parts, key=lambda part: part[0]):
         state.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        state.update(memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy()))
+        state.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return state.hexdigest()

@@ -1,0 +1,102 @@
+import pytest
+import torch
+from branchwise.kernels.attention import PagedAttention
+from branchwise.kernels.plan import Planner, RowSpan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.paged import BLOCK, CHUNK, Case, attend, cases, dense, random_kv, random_queries
+
+HEADS = st.sampled_from([(4, 4), (6, 2), (3, 1)])
+
+
+@settings(max_examples=120)
+@given(
+    case=cases(),
+    heads=HEADS,
+    fixed=st.booleans(),
+    window=st.sampled_from([None, 7, 30]),
+    seed=st.integers(0, 99),
+)
+def test_equals_dense_attention(
+    case: Case, heads: tuple[int, int], fixed: bool, window: int | None, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    kv, queries = random_kv(case, heads[1], 8), random_queries(case, heads[0], 8)
+    found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=fixed, window=window))
+    for part, expected in zip(found, dense(case, queries, kv, window), strict=True):
+        torch.testing.assert_close(part.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=60)
+@given(case=cases(), heads=HEADS, seed=st.integers(0, 99), data=st.data())
+def test_fixed_items_give_equal_bits_alone_and_together(
+    case: Case, heads: tuple[int, int], seed: int, data: st.DataObject
+) -> None:
+    torch.manual_seed(seed)
+    kv, queries = random_kv(case, heads[1], 16), random_queries(case, heads[0], 16)
+    planner = Planner(BLOCK, CHUNK, fixed=True)
+    together = attend(case, queries, kv, planner)
+    index = data.draw(st.integers(0, len(case.spans) - 1))
+    span = case.spans[index]
+    cut = data.draw(st.integers(1, span.rows))
+    for first, last in ((0, cut), (cut, span.rows)):
+        if first < last:
+            alone = Case([RowSpan(span.start + first, last - first, span.blocks)], case.pool_blocks)
+            assert torch.equal(
+                attend(alone, [queries[index][first:last]], kv, planner)[0], together[index][first:last]
+            )
+
+
+def test_long_contexts_and_large_chunks_are_cut_into_bounded_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr("branchwise.kernels.plan.ROWS_PER_TILE", 8)
+    monkeypatch.setattr("branchwise.kernels.plan.KEYS_PER_TILE", 16)
+    monkeypatch.setattr("branchwise.kernels.plan.ITEMS_PER_SLAB", 10)
+    shared = tuple(range(1, 30))
+    spans = [RowSpan(116 + i, 1, (*shared, 40 + 2 * i, 41 + 2 * i)) for i in range(7)]
+    spans += [RowSpan(0, 110, shared), RowSpan(60, 20, shared[:20])]
+    case = Case(spans, 60)
+    kv, queries = random_kv(case, 2, 8), random_queries(case, 4, 8)
+    expected = dense(case, queries, kv)
+    for fixed in (False, True):
+        plan = Planner(BLOCK, CHUNK, fixed=fixed).plan(spans)
+        assert all(tile.rows.stop - tile.rows.start <= 8 and len(tile.blocks) <= 4 for tile in plan.tiles)
+        found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=fixed))
+        for part, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(part.double(), right, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_stays_close() -> None:
+    torch.manual_seed(1)
+    shared = tuple(range(1, 20))
+    spans = [RowSpan(76 + i, 1, (*shared, 30 + 3 * i, 31 + 3 * i, 32 + 3 * i)) for i in range(8)]
+    spans.append(RowSpan(20, 12, tuple(range(60, 68))))
+    case = Case(spans, 70)
+    kv, queries = random_kv(case, 2, 16, torch.bfloat16), random_queries(case, 6, 16)
+    found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=False))
+    exact = dense(case, [query.bfloat16().float() for query in queries], kv)
+    for part, right in zip(found, exact, strict=True):
+        assert (part.double() - right).norm() / right.norm() < 1e-2
+
+
+@pytest.mark.pins("vllm#43810")
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_poisoned_trash_block_reaches_nothing(fixed: bool) -> None:
+    torch.manual_seed(2)
+    spans = [RowSpan(5, 1, (1, 2)), RowSpan(0, 3, (3,)), RowSpan(17, 6, (4, 5, 6, 7, 8, 9))]
+    case = Case(spans, 10)
+    kv = random_kv(case, 2, 8)
+    assert bool(kv[:, 0].isnan().all())
+    for part in attend(case, random_queries(case, 4, 8), kv, Planner(BLOCK, CHUNK, fixed=fixed)):
+        assert bool(part.isfinite().all())
+
+
+def test_scratch_is_reused_between_steps() -> None:
+    case = Case([RowSpan(30, 1, tuple(range(1, 9)))], 10)
+    kv, queries = random_kv(case, 2, 8), random_queries(case, 4, 8)
+    attention = PagedAttention(4, 2, 8, BLOCK, 8**-0.5)
+    planner = Planner(BLOCK, CHUNK, fixed=False)
+    first = attend(case, queries, kv, planner, attention)[0].clone()
+    other = Case([RowSpan(9, 2, (3, 4, 5))], 10)
+    attend(other, random_queries(other, 4, 8), kv, planner, attention)
+    assert torch.equal(attend(case, queries, kv, planner, attention)[0], first)

@@ -1,0 +1,99 @@
+"""Random ragged batches over a paged KV pool, and dense attention in float64 to compare with."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from branchwise.kernels.attention import PagedAttention
+from branchwise.kernels.plan import Planner, RowSpan
+from hypothesis import strategies as st
+from torch import Tensor
+
+BLOCK = 4
+CHUNK = 8
+
+
+@dataclass
+class Case:
+    """`spans` over a pool of `pool_blocks` blocks; block 0 is never in a table."""
+
+    spans: list[RowSpan]
+    pool_blocks: int
+
+
+@st.composite
+def cases(draw: st.DrawFn, max_rows: int = 9) -> Case:
+    """Spans that share leading blocks as branches of random trees do, in random order."""
+    tables: list[tuple[int, ...]] = [()]
+    following = 1
+    for _ in range(draw(st.integers(1, 6))):
+        parent = draw(st.sampled_from(tables))
+        length = draw(st.integers(1, 5))
+        tables.append((*parent, *range(following, following + length)))
+        following += length
+    spans: list[RowSpan] = []
+    for _ in range(draw(st.integers(1, 8))):
+        shared = draw(st.sampled_from(tables))
+        rows = draw(st.one_of(st.just(1), st.integers(1, max_rows)))
+        # Positions behind the shared blocks are the span's own, as copy-on-write leaves them.
+        start = len(shared) * BLOCK + draw(st.integers(0, 9))
+        own = -(-(start + rows) // BLOCK) - len(shared)
+        spans.append(RowSpan(start, rows, (*shared, *range(following, following + own))))
+        following += own
+    return Case(spans, following)
+
+
+def random_kv(case: Case, kv_heads: int, head_dim: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A layer's pool; block 0 is poisoned with NaN."""
+    kv = torch.randn(2, case.pool_blocks, kv_heads, BLOCK, head_dim, dtype=torch.float32)
+    kv[:, 0] = float("nan")
+    return kv.to(dtype)
+
+
+def random_queries(case: Case, heads: int, head_dim: int) -> list[Tensor]:
+    """Queries of each span, fp32 [rows, heads, head_dim]."""
+    return [torch.randn(span.rows, heads, head_dim) for span in case.spans]
+
+
+def attend(
+    case: Case,
+    queries: list[Tensor],
+    kv: Tensor,
+    planner: Planner,
+    attention: PagedAttention | None = None,
+) -> list[Tensor]:
+    """The torch kernel on packed rows; results per span, [rows, heads * head_dim]."""
+    heads, head_dim = queries[0].shape[1:]
+    attention = attention or PagedAttention(heads, kv.shape[2], head_dim, BLOCK, head_dim**-0.5)
+    plan = planner.plan(case.spans)
+    packed = torch.cat([queries[index] for index in plan.order]).to(kv.dtype)
+    out = torch.full((packed.shape[0] + 3, heads * head_dim), float("nan"), dtype=kv.dtype)
+    attention.run(packed, kv, attention.prepare(plan, kv.shape[1]), out)
+    parts = out[: packed.shape[0]].split([case.spans[index].rows for index in plan.order])
+    results: list[Tensor] = [torch.empty(0)] * len(case.spans)
+    for index, part in zip(plan.order, parts, strict=True):
+        results[index] = part
+    return results
+
+
+def dense(case: Case, queries: list[Tensor], kv: Tensor, window: int | None = None) -> list[Tensor]:
+    """Softmax attention row by row in float64."""
+    results = []
+    for span, query in zip(case.spans, queries, strict=True):
+        keys, values = (
+            part[list(span.blocks)].transpose(1, 2).reshape(-1, kv.shape[2], kv.shape[4]).double()
+            for part in kv
+        )
+        group = query.shape[1] // kv.shape[2]
+        rows = []
+        for row in range(span.rows):
+            last = span.start + row + 1
+            first = 0 if window is None else max(0, last - window)
+            seen = (
+                keys[first:last].repeat_interleave(group, 1),
+                values[first:last].repeat_interleave(group, 1),
+            )
+            scores = torch.einsum("hd,khd->hk", query[row].double(), seen[0]) / math.sqrt(query.shape[2])
+            rows.append(torch.einsum("hk,khd->hd", scores.softmax(-1), seen[1]).flatten())
+        results.append(torch.stack(rows))
+    return results
