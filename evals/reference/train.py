@@ -17,7 +17,7 @@ from .reward_data import LabelledTrace, Mixture, build
 from .reward_training import RewardRecipe, RewardTraining, open_mark
 from .tasks.trace import Split
 
-POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=11_000)
+POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=9_000, decay_share=0.5)
 DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=4_000)
 PRM = RewardRecipe("prm", seed=3, num_epochs=3)
 PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=40, patience=None)
