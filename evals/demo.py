@@ -53,7 +53,8 @@ def demo(
         typer.Option(parser=whole("--problems", least=2), metavar="N", help="How many, the tasks in turn."),
     ] = 10,
     n: Annotated[
-        int, typer.Option(parser=whole("-n", least=1), metavar="N", help="Candidates per problem.")
+        int,
+        typer.Option("--n", "-n", parser=whole("--n", least=1), metavar="N", help="Candidates per problem."),
     ] = 32,
     seed: Annotated[
         int,

@@ -16,7 +16,7 @@ from .checks import (
     checked_strategy,
     checked_verifier,
 )
-from .options import JsonOut, Model, Verbose, whole
+from .options import JsonOut, Model, Verbose, number, whole
 from .output import graph_path
 from .quantity import DEFAULT_BUDGET, parse_budget, parse_bytes
 from .requests import Asking, Opening, Printing
@@ -103,7 +103,10 @@ def solve(
     temperature: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=100.0, help="0 is greedy; the model's own when not given.", rich_help_panel=_MODEL
+            parser=number("--temperature", least=0, most=100),
+            metavar="X",
+            help="0 is greedy; the model's own when not given.",
+            rich_help_panel=_MODEL,
         ),
     ] = None,
     device: Annotated[
