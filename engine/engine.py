@@ -1,7 +1,8 @@
 """The local back end: an anyio facade in front of the engine thread."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,9 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from .errors import CapabilityError, CapacityError, EngineClosed, HandleError, UsageError
+from .errors import EngineClosed, UsageError
+from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
+from .handles import Handle, Handles
 from .kv.pool import BlockPool
 from .kv.prefix import KvIdentity, PrefixIndex
 from .loop import EngineLoop, StepRunner
@@ -28,10 +31,13 @@ from .protocol import (
     ScoreParams,
     Scores,
     SeqId,
+    Unlimited,
 )
+from .sampling.params import SamplingParams
 from .sched.memory import ModelMemory
 from .sched.request import Delta, Outcome
 from .sched.scheduler import Scheduler, StepLimits, StopWatchFactory
+from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
 
 Settle = Callable[[], Awaitable[None]]
@@ -52,14 +58,6 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     block_size: int
     kv_format: str = ""
-
-
-class _Handle(msgspec.Struct):
-    """What the event loop's side knows of a sequence: its model, length, and what runs on it."""
-
-    model: str
-    known: int
-    busy: Ticket | None = None
 
 
 class Engine:
@@ -92,12 +90,12 @@ class Engine:
         )
         self._models = {name: model.info for name, model in models.items()}
         memories = {name: _make_memory(name, model) for name, model in models.items()}
-        self._max_len = {name: memory.max_len for name, memory in memories.items()}
-        self.scheduler = Scheduler(memories, make_stop_watch or _stop_checker(), limits, check=check)
+        max_len = {name: memory.max_len for name, memory in memories.items()}
+        self.scheduler = Scheduler(memories, make_stop_watch or StopChecker, limits, check=check)
         runners = {name: model.runner for name, model in models.items()}
         self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended)
         self._settle = settle or partial(_settle_turns, settle_s)
-        self._handles: dict[SeqId, _Handle] = {}
+        self._handles = Handles(self._models, max_len)
         self._tickets: dict[int, Ticket] = {}
         self._seq_ids = count(1)
         self._request_ids = count(1)
@@ -187,14 +185,12 @@ class Engine:
     ) -> SeqId:
         """Start a sequence from token ids, at least one. See `Backend.open`."""
         self._require_open()
-        if model not in self._models:
-            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._models))}")
+        self._handles.check_model(model)
         if not tokens:
             raise UsageError("a sequence needs at least one token; the prompt is empty")
-        self._check_ids(model, tokens)
-        self._check_fits(model, len(tokens))
+        self._handles.check_tokens(model, tokens, behind=0)
         seq = SeqId(next(self._seq_ids))
-        self._handles[seq] = _Handle(model, len(tokens))
+        self._handles.add(seq, model, len(tokens))
         command = partial(self.scheduler.open, seq, tuple(tokens), seed=seed, model=model)
         self._loop.post(partial(command, namespace=namespace, usage=usage))
         return seq
@@ -204,17 +200,14 @@ class Engine:
         handle = self._idle(seq, "forked")
         children = [(SeqId(next(self._seq_ids)), seed) for seed in seeds]
         for child, _ in children:
-            self._handles[child] = _Handle(handle.model, handle.known)
+            self._handles.add(child, handle.model, handle.known)
         if children:
             self._loop.post(partial(self.scheduler.fork, seq, children))
         return [child for child, _ in children]
 
     def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
         handle = self._idle(seq, "appended to")
-        if not tokens:
-            return
-        self._check_ids(handle.model, tokens)
-        self._check_fits(handle.model, handle.known + len(tokens))
+        self._handles.check_tokens(handle.model, tokens, behind=handle.known)
         handle.known += len(tokens)
         self._loop.post(partial(self.scheduler.append, seq, tuple(tokens)))
 
@@ -231,7 +224,7 @@ class Engine:
 
     def release(self, seq: SeqId) -> None:
         """End the sequence. Idempotent, also after the engine was closed."""
-        if self._handles.pop(seq, None) is not None:
+        if self._handles.remove(seq):
             self._loop.post(partial(self.scheduler.release, seq))
 
     def notify(self) -> None:
@@ -255,21 +248,50 @@ class Engine:
     async def score(self, seq: SeqId, params: ScoreParams, meter: Meter) -> Scores:
         """Score tokens that stand on the sequence. See `Backend.score`."""
         handle = self._idle(seq, "scored")
-        self._check_scores(handle, params)
+        self._handles.check_scores(handle, params)
         ticket = self._new_ticket(handle)
         self._loop.post(partial(self.scheduler.score, ticket.request, seq, params, meter))
         result = await self._finish(ticket)
         assert isinstance(result, Scores)
         return result
 
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        model: str = "policy",
+        max_tokens: int = 256,
+        sampling: SamplingParams | None = None,
+        stop: StopRule | None = None,
+        seed: int | None = None,
+        namespace: str = "",
+        meter: Meter | None = None,
+    ) -> AsyncGenerator[Chunk]:
+        """Generate without a search: chunks of ids and text as they come, the last one with the reason.
+
+        Text is encoded as it is, without a chat template. By default the model's own sampling and end ids
+        hold, and the seed is drawn. Closing the generator early cancels the request.
+        """
+        self._handles.check_model(model)
+        info = self._models[model]
+        tokens = info.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        rule = stop or StopRule(eos_ids=info.profile.stop_ids)
+        params = ExtendParams(sampling=sampling or info.sampling, stop=rule, max_tokens=max_tokens)
+        seed = secrets.randbits(63) if seed is None else seed
+        seq = self.open(tokens, seed=seed, model=model, namespace=namespace)
+        try:
+            buffer = TokenBuffer()
+            ticket = self._begin_extend(seq, params, meter or Unlimited(), buffer.put)
+            async for chunk in stream_chunks(ticket, buffer, TextStream(info, tokens, rule)):
+                yield chunk
+        finally:
+            self.release(seq)
+
     def _begin_extend(
         self, seq: SeqId, params: ExtendParams, meter: Meter, on_tokens: OnTokens | None
     ) -> Ticket:
         handle = self._idle(seq, "extended")
-        if self._models[handle.model].head != "lm":
-            raise CapabilityError(
-                f"model {handle.model!r} has a reward head: it scores and does not generate"
-            )
+        self._handles.check_generates(handle)
         ticket = self._new_ticket(handle, on_tokens)
         command = partial(self.scheduler.extend, ticket.request, seq, params, meter)
         self._loop.post(partial(command, streams=on_tokens is not None))
@@ -319,10 +341,7 @@ class Engine:
 
     def _end_ticket(self, outcome: Outcome) -> None:
         ticket = self._tickets.pop(outcome.request)
-        handle = self._handles.get(outcome.seq)
-        if handle is not None:
-            handle.known = outcome.known
-            handle.busy = None
+        self._handles.ended(outcome.seq, outcome.known)
         ticket.end(outcome)
 
     async def _abandon(self, failure: BaseException | None) -> None:
@@ -331,12 +350,10 @@ class Engine:
             ticket.abandon(failure)
         self._tickets.clear()
 
-    # Checks on the caller's thread
-
-    def _new_ticket(self, handle: _Handle, on_tokens: OnTokens | None = None) -> Ticket:
+    def _new_ticket(self, handle: Handle, on_tokens: OnTokens | None = None) -> Ticket:
         ticket = Ticket(next(self._request_ids), on_tokens)
         self._tickets[ticket.request] = ticket
-        handle.busy = ticket
+        handle.busy = True
         return ticket
 
     def _require_open(self) -> None:
@@ -345,49 +362,9 @@ class Engine:
         if self._event_loop is None:
             raise EngineClosed("the engine is not running yet: enter it with `async with` first")
 
-    def _idle(self, seq: SeqId, verb: str) -> _Handle:
+    def _idle(self, seq: SeqId, verb: str) -> Handle:
         self._require_open()
-        handle = self._handles.get(seq)
-        if handle is None:
-            raise HandleError(f"sequence {seq} is unknown or was released; it cannot be {verb}")
-        if handle.busy is not None:
-            raise HandleError(f"sequence {seq} is being extended or scored; it cannot be {verb} meanwhile")
-        return handle
-
-    def _check_ids(self, model: str, tokens: Sequence[int]) -> None:
-        size = self._models[model].vocab_size
-        if min(tokens) < 0 or max(tokens) >= size:
-            wrong = next(token for token in tokens if not 0 <= token < size)
-            raise UsageError(
-                f"token id {wrong} is not in the vocabulary of model {model!r} (0 to {size - 1})"
-            )
-
-    def _check_fits(self, model: str, positions: int) -> None:
-        limit, context = self._max_len[model], self._models[model].max_model_len
-        if positions <= limit:
-            return
-        if positions > context:
-            raise CapacityError(
-                f"{positions} tokens exceed the context of model {model!r}: {context} positions"
-            )
-        raise CapacityError(
-            f"{positions} tokens exceed the KV memory of model {model!r}: {limit} positions; "
-            f"give it more KV memory, or shorten the prompt"
-        )
-
-    def _check_scores(self, handle: _Handle, params: ScoreParams) -> None:
-        head = self._models[handle.model].head
-        if params.reward_at and head != "reward":
-            raise CapabilityError(f"model {handle.model!r} has no reward head")
-        if params.logprobs_from is not None and head != "lm":
-            raise CapabilityError(f"model {handle.model!r} has a reward head and no token probabilities")
-        if params.logprobs_from is not None and not 1 <= params.logprobs_from <= handle.known:
-            raise UsageError(f"logprobs_from is {params.logprobs_from}; it must be 1 to {handle.known}")
-        for position in params.reward_at:
-            if not 0 <= position < handle.known:
-                raise UsageError(
-                    f"no reward at position {position}: the sequence has 0 to {handle.known - 1}"
-                )
+        return self._handles.idle(seq, verb)
 
 
 def _make_memory(name: str, model: EngineModel) -> ModelMemory:
@@ -398,12 +375,6 @@ def _make_memory(name: str, model: EngineModel) -> ModelMemory:
         block_size=model.block_size,
     )
     return ModelMemory(name, model.info, pool, PrefixIndex(pool, identity))
-
-
-def _stop_checker() -> StopWatchFactory:
-    from .text.stop import StopChecker
-
-    return StopChecker
 
 
 def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:

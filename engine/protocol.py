@@ -102,7 +102,7 @@ class Meter(Protocol):
 
     def grant(self, work: Work) -> Verdict: ...
 
-    def commit(self, work: Work) -> None: ...
+    def commit(self, work: Work) -> bool: ...
 
     def refund(self, work: Work) -> None: ...
 
@@ -113,8 +113,8 @@ class Unlimited:
     def grant(self, work: Work) -> Verdict:
         return Verdict.GRANTED
 
-    def commit(self, work: Work) -> None:
-        return None
+    def commit(self, work: Work) -> bool:
+        return False
 
     def refund(self, work: Work) -> None:
         return None

@@ -14,18 +14,24 @@ OnTokens = Callable[[Sequence[int]], None]
 class Ticket:
     """One pending request. Its outcome is set once, on the event loop."""
 
-    __slots__ = ("_ended", "_error", "_outcome", "on_tokens", "request")
+    __slots__ = ("_ended", "_error", "_outcome", "on_end", "on_tokens", "request")
 
     def __init__(self, request: int, on_tokens: OnTokens | None = None) -> None:
         self.request = request
         self.on_tokens = on_tokens
+        self.on_end: Callable[[], None] = _nothing
         self._ended = anyio.Event()
         self._outcome: Outcome | None = None
         self._error: Exception | None = None
 
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
     def end(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._ended.set()
+        self.on_end()
 
     def spoil(self, error: Exception) -> None:
         """The caller's own callback raised: the caller gets that, whatever the outcome."""
@@ -38,6 +44,7 @@ class Ticket:
             error.__cause__ = cause
             self._error = error
             self._ended.set()
+            self.on_end()
 
     async def wait(self) -> None:
         await self._ended.wait()
@@ -52,3 +59,7 @@ class Ticket:
             raise outcome.error
         assert outcome.value is not None
         return outcome.value
+
+
+def _nothing() -> None:
+    return None

@@ -6,6 +6,7 @@ from ..text.stop import Stop
 from .family import Family
 from .queue import RequestQueue
 from .request import Delta, ExtendRequest, Outcome, Request, RequestState, ScoreRequest
+from .sequence import Sequence
 
 
 class Board:
@@ -35,6 +36,10 @@ class Board:
         self._requests[request.id] = request
         self.waiting.add(request)
 
+    def reject(self, request: int, seq: Sequence, error: Exception) -> None:
+        """The request could not even be made."""
+        self._outcomes.append(Outcome(request, seq.id, seq.known, None, error))
+
     def start(self, request: Request) -> None:
         """waiting -> running"""
         if request.state is RequestState.RUNNING:
@@ -57,7 +62,7 @@ class Board:
         kept = request.checker.kept() if sampled else 0
         self._close(request)
         if kept < sampled:
-            self._family.truncate(request.seq, request.start + kept)
+            self._drop_stop_string(request, kept)
         self._finish(request, request.extension(stop))
 
     def scored(self, request: ScoreRequest, *, refused: bool = False) -> None:
@@ -81,6 +86,14 @@ class Board:
     def close(self) -> None:
         for request in self.active():
             self.fail(request, EngineClosed("the engine was closed before the request ended"))
+
+    def _drop_stop_string(self, request: ExtendRequest, kept: int) -> None:
+        seq = request.seq
+        position = max(request.start + kept, 1)
+        self._family.truncate(seq, position)
+        tail = request.checker.tail()[: seq.memory.max_len - position]
+        if tail:
+            self._family.append(seq, tail)
 
     def _close(self, request: Request) -> None:
         """any -> done: refund what was reserved and not computed, and let others reserve it."""

@@ -91,7 +91,11 @@ class Committer:
             self._detach_chain(seq)
         seq.tokens.append(found.token)
         seq.paid_heads.append(0)
-        stop = request.accept(found.token, found.logprob)
+        try:
+            stop = request.accept(found.token, found.logprob)
+        except Exception as error:  # a stop rule that fails on this text ends its own request
+            self._board.fail(request, error)
+            return
         self._board.gained(request, found.token)
         if stop is not None:
             self._board.stop(request, stop)

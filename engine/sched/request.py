@@ -32,6 +32,10 @@ class StopWatch(Protocol):
         """How many of the pushed tokens stay: a stop string is dropped."""
         ...
 
+    def tail(self) -> tuple[int, ...]:
+        """Ids that stand behind the kept ones: the text before a stop string that began inside a token."""
+        ...
+
 
 class Outcome(NamedTuple):
     """The end of a request: exactly one of `value` and `error`. `known` is the sequence's length by then."""
@@ -133,14 +137,17 @@ class ExtendRequest(Request):
         return Stop.CONTEXT if self.seq.known >= self.seq.memory.max_len else None
 
     def extension(self, stop: Stop) -> Extension:
-        """The result, given that the dropped tokens are off the sequence already."""
+        """The result, given that the dropped tokens are off the sequence already.
+
+        Where a part of a dropped token stays, the first id of that part carries the log-probability of the
+        whole.
+        """
         tokens = tuple(self.seq.tokens[self.start :])
-        return Extension(
-            tokens=tokens,
-            logprobs=tuple(self.logprobs[: len(tokens)]),
-            stop=stop,
-            generated=len(self.logprobs),
-        )
+        logprobs = self.logprobs[: len(tokens)]
+        if logprobs and self.checker.tail():
+            kept = self.checker.kept()
+            logprobs[kept + 1 :] = [0.0] * (len(tokens) - kept - 1)
+        return Extension(tokens=tokens, logprobs=tuple(logprobs), stop=stop, generated=len(self.logprobs))
 
 
 class ScoreRequest(Request):

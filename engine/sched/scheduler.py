@@ -116,7 +116,11 @@ class Scheduler:
     def extend(self, request: int, seq: SeqId, params: ExtendParams, meter: Meter, *, streams: bool) -> None:
         sequence = self.family.sequences[seq]
         info = sequence.memory.info
-        watch = self._make_stop_watch(params.stop, info.profile, info.tokenizer, tuple(sequence.tokens))
+        try:
+            watch = self._make_stop_watch(params.stop, info.profile, info.tokenizer, tuple(sequence.tokens))
+        except Exception as error:  # a rule or tokenizer that fails ends its own request, not the engine
+            self.board.reject(request, sequence, error)
+            return
         extension = ExtendRequest(request, sequence, params, meter, watch, streams=streams)
         self.board.submit(extension)
         if params.max_tokens <= 0:

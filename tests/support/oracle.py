@@ -100,6 +100,9 @@ class IdStopWatch:
     def kept(self) -> int:
         return len(self._tokens) - self._dropped
 
+    def tail(self) -> tuple[int, ...]:
+        return ()
+
 
 class Row:
     """Logits of one row: `logit(token)` is a hash of the prefix that ends in this row, and of the token."""

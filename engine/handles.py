@@ -1,0 +1,89 @@
+"""What the event loop's side knows of sequences: enough to refuse a wrong call at once, in the caller's own
+frame.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .errors import CapabilityError, CapacityError, HandleError, UsageError
+from .protocol import ModelInfo, ScoreParams, SeqId
+
+
+class Handle(msgspec.Struct):
+    """A sequence as of the commands posted and the outcomes delivered so far."""
+
+    model: str
+    known: int
+    busy: bool = False
+
+
+class Handles:
+    """The live handles and the checks of calls on them. `max_len` is what one sequence can hold, per
+    model.
+    """
+
+    def __init__(self, models: Mapping[str, ModelInfo], max_len: Mapping[str, int]) -> None:
+        self._models = models
+        self._max_len = max_len
+        self._live: dict[SeqId, Handle] = {}
+
+    def add(self, seq: SeqId, model: str, known: int) -> None:
+        self._live[seq] = Handle(model, known)
+
+    def remove(self, seq: SeqId) -> bool:
+        """Whether the handle was live until now."""
+        return self._live.pop(seq, None) is not None
+
+    def ended(self, seq: SeqId, known: int) -> None:
+        """What ran on the sequence ended, and left it `known` tokens long."""
+        handle = self._live.get(seq)
+        if handle is not None:
+            handle.known, handle.busy = known, False
+
+    def idle(self, seq: SeqId, verb: str) -> Handle:
+        """The handle, if it is live and nothing runs on it."""
+        handle = self._live.get(seq)
+        if handle is None:
+            raise HandleError(f"sequence {seq} is unknown or was released; it cannot be {verb}")
+        if handle.busy:
+            raise HandleError(f"sequence {seq} is being extended or scored; it cannot be {verb} meanwhile")
+        return handle
+
+    def check_model(self, model: str) -> None:
+        if model not in self._models:
+            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._models))}")
+
+    def check_tokens(self, model: str, tokens: Sequence[int], *, behind: int) -> None:
+        """Refuse ids that the model does not have, and more tokens than can ever fit behind `behind`
+        others.
+        """
+        size = self._models[model].vocab_size
+        if tokens and (min(tokens) < 0 or max(tokens) >= size):
+            wrong = next(token for token in tokens if not 0 <= token < size)
+            raise UsageError(f"token id {wrong} is not in the vocabulary of {model!r} (0 to {size - 1})")
+        positions = behind + len(tokens)
+        limit, context = self._max_len[model], self._models[model].max_model_len
+        if positions > context:
+            raise CapacityError(f"{positions} tokens exceed the context of {model!r}: {context} positions")
+        if positions > limit:
+            raise CapacityError(
+                f"{positions} tokens exceed the KV memory of {model!r}: {limit} positions; "
+                f"give it more KV memory, or shorten the prompt"
+            )
+
+    def check_generates(self, handle: Handle) -> None:
+        if self._models[handle.model].head != "lm":
+            raise CapabilityError(f"model {handle.model!r} has a reward head: it scores, it cannot generate")
+
+    def check_scores(self, handle: Handle, params: ScoreParams) -> None:
+        head, known, start = self._models[handle.model].head, handle.known, params.logprobs_from
+        if params.reward_at and head != "reward":
+            raise CapabilityError(f"model {handle.model!r} has no reward head")
+        if start is not None and head != "lm":
+            raise CapabilityError(f"model {handle.model!r} has a reward head and no token probabilities")
+        if start is not None and not 1 <= start <= known:
+            raise UsageError(f"logprobs_from is {start}; it must be 1 to {known}")
+        for position in params.reward_at:
+            if not 0 <= position < known:
+                raise UsageError(f"no reward at position {position}: the sequence has 0 to {known - 1}")

@@ -1,0 +1,334 @@
+"""Every verb in any order, on a pool so small that everything happens, equals the engine that recomputes
+everything.
+"""
+
+from __future__ import annotations
+
+from branchwise.engine.errors import HandleError, StepFailed
+from branchwise.engine.protocol import (
+    EngineUsage,
+    ExtendParams,
+    Extension,
+    Meter,
+    ScoreParams,
+    Scores,
+    SeqId,
+    Verdict,
+)
+from branchwise.engine.sched.plan import ModelPlan
+from branchwise.engine.sched.request import Outcome
+from branchwise.engine.sched.scheduler import StepLimits
+from branchwise.engine.text.stop import Stop
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.checks import RecordingMeter, Rig, extend_params
+from support.oracle import EOS, NaiveEngine, oracle_info
+
+MAX_LEN = 30
+PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
+VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
+
+
+class Pending:
+    """A submitted request and what it must give if nothing interferes."""
+
+    def __init__(self, seq: SeqId, meter: RecordingMeter, before: list[int]) -> None:
+        self.seq = seq
+        self.meter = meter
+        self.before = before
+        self.params: ExtendParams | ScoreParams | None = None
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """The model: token lists, seeds, and what is pending. The engine: scheduler, paged KV, oracle runner."""
+
+    @initialize(
+        blocks=st.sampled_from([9, 12, 40]),
+        rows=st.sampled_from([1, 3, 64]),
+        chunk=st.sampled_from([1, 5, 64]),
+        kept=st.sampled_from([0, 1, 64]),
+        digest_bytes=st.sampled_from([1, 16]),
+    )
+    def start(self, blocks: int, rows: int, chunk: int, kept: int, digest_bytes: int) -> None:
+        infos = [
+            oracle_info("policy", max_model_len=MAX_LEN),
+            oracle_info("prm", max_model_len=MAX_LEN, head="reward"),
+        ]
+        limits = StepLimits(max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept)
+        self.rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
+        self.usage = EngineUsage()
+        self.tokens: dict[SeqId, list[int]] = {}
+        self.seeds: dict[SeqId, int] = {}
+        self.models: dict[SeqId, str] = {}
+        self.pending: dict[int, Pending] = {}
+        self.next_seed = 100
+
+    # Commands
+
+    @rule(prompt=st.sampled_from(PROMPTS), model=st.sampled_from(["policy", "policy", "prm"]))
+    def open(self, prompt: list[int], model: str) -> None:
+        if len(self.tokens) < 12:
+            seq = self.rig.open(prompt, seed=self.fresh_seed(), model=model, usage=self.usage)
+            self.remember(seq, prompt, self.next_seed, model)
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def fork(self, data: st.DataObject, count: int) -> None:
+        seq = data.draw(st.sampled_from(self.idle()))
+        seeds = [self.fresh_seed() for _ in range(count)]
+        for child, seed in zip(self.rig.fork(seq, seeds), seeds, strict=True):
+            self.remember(child, self.tokens[seq], seed, self.models[seq])
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def append(self, data: st.DataObject, count: int) -> None:
+        seq = data.draw(st.sampled_from(self.idle()))
+        added = [11 + seq % 3] * min(count, MAX_LEN - len(self.tokens[seq]))
+        self.rig.scheduler.append(seq, added)
+        self.tokens[seq] = self.tokens[seq] + added
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.idle()))
+        position = data.draw(st.integers(1, len(self.tokens[seq])))
+        self.rig.scheduler.truncate(seq, position)
+        self.tokens[seq] = self.tokens[seq][:position]
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data())
+    def park(self, data: st.DataObject) -> None:
+        self.rig.scheduler.park(data.draw(st.sampled_from(sorted(self.tokens))))
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(sorted(self.tokens)))
+        self.rig.scheduler.release(seq)
+        del self.tokens[seq]
+        self.collect()
+
+    @precondition(lambda self: self.idle())
+    @rule(
+        data=st.data(),
+        count=st.integers(0, 9),
+        temperature=st.sampled_from([0.0, 1.0]),
+        eos=st.booleans(),
+        strings=st.sampled_from([(), ("3",), ("17 4", "8")]),
+        budget=st.sampled_from([None, None, 0, 3]),
+        order=st.integers(0, 2),
+    )
+    def extend(
+        self,
+        data: st.DataObject,
+        count: int,
+        temperature: float,
+        eos: bool,
+        strings: tuple[str, ...],
+        budget: int | None,
+        order: int,
+    ) -> None:
+        lm = [seq for seq in self.idle() if self.models[seq] == "policy"]
+        if not lm:
+            return
+        seq = data.draw(st.sampled_from(lm))
+        params = extend_params(
+            count,
+            temperature=temperature,
+            order=(order,),
+            strings=strings,
+            eos_ids=frozenset({EOS, 5} if eos else ()),
+        )
+        pending = self.new_pending(seq, budget, data)
+        pending.params = params
+        self.pending[self.rig.extend(seq, params, pending.meter)] = pending
+        self.collect()
+
+    @rule(
+        prompt=st.sampled_from(PROMPTS),
+        children=st.integers(2, 7),
+        tokens=st.integers(4, 20),
+        steps=st.integers(0, 6),
+        keep_root=st.booleans(),
+    )
+    def burst(self, prompt: list[int], children: int, tokens: int, steps: int, keep_root: bool) -> None:
+        """A best-of-n that outgrows the pool, some steps into it."""
+        root = self.rig.open(prompt, seed=self.fresh_seed(), model="policy", usage=self.usage)
+        self.remember(root, prompt, self.next_seed, "policy")
+        seeds = [self.fresh_seed() for _ in range(children)]
+        for child, seed in zip(self.rig.fork(root, seeds), seeds, strict=True):
+            self.remember(child, prompt, seed, "policy")
+            pending = Pending(child, RecordingMeter(), list(prompt))
+            pending.params = extend_params(tokens, order=(0, child))
+            self.pending[self.rig.extend(child, pending.params, pending.meter)] = pending
+        if not keep_root:
+            self.rig.scheduler.release(root)
+            del self.tokens[root]
+        self.step(steps)
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data())
+    def score(self, data: st.DataObject) -> None:
+        seq = data.draw(st.sampled_from(self.idle()))
+        known = len(self.tokens[seq])
+        if self.models[seq] == "policy":
+            params = ScoreParams(logprobs_from=data.draw(st.integers(1, known)))
+        else:
+            positions = data.draw(st.lists(st.integers(0, known - 1), max_size=4))
+            params = ScoreParams(reward_at=tuple(positions))
+        pending = self.new_pending(seq, None, data)
+        pending.params = params
+        self.pending[self.rig.score(seq, params, pending.meter)] = pending
+        self.collect()
+
+    @precondition(lambda self: self.pending)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.pending)))
+        self.rig.scheduler.cancel(request)
+        self.rig.scheduler.cancel(request)
+        self.collect()
+
+    # Steps
+
+    @rule(count=st.integers(1, 12))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.rig.step()
+            self.collect()
+
+    @precondition(lambda self: self.pending)
+    @rule(after_writes=st.booleans(), model=st.sampled_from(["policy", "prm"]))
+    def failing_step(self, after_writes: bool, model: str) -> None:
+        runner = self.rig.runners[model]
+
+        def fail(plan: ModelPlan) -> None:
+            raise ConnectionError("injected")
+
+        if after_writes:
+            runner.after_writes = fail
+        else:
+            runner.before_step = fail
+        self.rig.step()
+        runner.before_step = runner.after_writes = lambda plan: None
+        self.collect()
+
+    @rule()
+    def finish_all(self) -> None:
+        """Once meters no longer defer, everything ends: nothing is stuck, whatever holds the pool."""
+        for pending in self.pending.values():
+            pending.meter.verdicts.clear()
+        for _ in range(3000):
+            if not self.pending:
+                return
+            assert self.rig.step() is not None or not self.pending or self.rig.outcomes, "stuck"
+            self.collect()
+        raise AssertionError("not done")
+
+    # What must hold
+
+    @invariant()
+    def bookkeeping(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        self.rig.scheduler.check()
+        for seq, tokens in self.tokens.items():
+            if not self.busy(seq):
+                assert self.rig.tokens(seq) == tokens
+        usage, runners = self.usage, self.rig.runners.values()
+        rows = usage.prefill_tokens + usage.decode_tokens + usage.score_tokens + usage.recomputed_tokens
+        assert rows == sum(runner.rows for runner in runners)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        self.finish_all()
+        for seq in list(self.tokens):
+            self.rig.scheduler.release(seq)
+        self.rig.scheduler.check()
+        for memory in self.rig.scheduler.memories.values():
+            assert memory.pool.owned == 0
+            assert memory.accounts() == ()
+        assert self.usage.kv_tokens == self.usage.kv_unshared_tokens == 0
+
+    # The model's side
+
+    def fresh_seed(self) -> int:
+        self.next_seed += 1
+        return self.next_seed
+
+    def remember(self, seq: SeqId, tokens: list[int], seed: int, model: str) -> None:
+        self.tokens[seq], self.seeds[seq], self.models[seq] = list(tokens), seed, model
+
+    def busy(self, seq: SeqId) -> bool:
+        return any(pending.seq == seq for pending in self.pending.values())
+
+    def idle(self) -> list[SeqId]:
+        return [seq for seq in sorted(getattr(self, "tokens", {})) if not self.busy(seq)]
+
+    def new_pending(self, seq: SeqId, budget: int | None, data: st.DataObject) -> Pending:
+        meter = RecordingMeter(budget)
+        meter.verdicts = data.draw(st.lists(st.sampled_from(VERDICTS), max_size=4))
+        return Pending(seq, meter, list(self.tokens[seq]))
+
+    def collect(self) -> None:
+        self.rig.collect()
+        for request in [request for request in self.pending if request in self.rig.outcomes]:
+            pending, outcome = self.pending.pop(request), self.rig.outcomes[request]
+            assert pending.meter.balance() == (0, 0, 0)
+            if isinstance(pending.params, ExtendParams):
+                self.check_extension(pending, outcome)
+            else:
+                self.check_scores(pending, outcome)
+
+    def check_extension(self, pending: Pending, outcome: Outcome) -> None:
+        params = pending.params
+        assert isinstance(params, ExtendParams)
+        tokens, logprobs, stop = NaiveEngine.extend(pending.before, self.seeds[pending.seq], params, MAX_LEN)
+        gained = self.rig.scheduler.family.sequences.get(pending.seq)
+        added = list(gained.tokens[len(pending.before) :]) if gained is not None else []
+        if pending.seq in self.tokens:
+            self.tokens[pending.seq] = pending.before + added
+        if outcome.error is not None:
+            assert isinstance(outcome.error, StepFailed)
+            return
+        value = outcome.value
+        assert isinstance(value, Extension)
+        if pending.seq in self.tokens:
+            assert added == list(value.tokens)
+        assert sum(work.tokens for work in pending.meter.committed) == value.generated
+        if value.stop in (Stop.BUDGET, Stop.CANCELLED):
+            whole = self.uncut(pending, params)
+            assert list(value.tokens) == whole[: value.generated]
+        else:
+            assert (list(value.tokens), list(value.logprobs), value.stop) == (tokens, logprobs, stop)
+
+    def uncut(self, pending: Pending, params: ExtendParams) -> list[int]:
+        """What is sampled, stop strings not yet taken off."""
+        free = extend_params(params.max_tokens, temperature=params.sampling.temperature)
+        return NaiveEngine.extend(pending.before, self.seeds[pending.seq], free, MAX_LEN)[0]
+
+    def check_scores(self, pending: Pending, outcome: Outcome) -> None:
+        params = pending.params
+        assert isinstance(params, ScoreParams)
+        if outcome.error is not None:
+            assert isinstance(outcome.error, StepFailed | HandleError)
+            return
+        value = outcome.value
+        assert isinstance(value, Scores)
+        assert list(value.rewards) == NaiveEngine.rewards(pending.before, params.reward_at)
+        if params.logprobs_from is not None:
+            assert list(value.logprobs) == NaiveEngine.logprobs(pending.before, params.logprobs_from)
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=int(__import__("os").environ.get("N", "60")),
+    stateful_step_count=int(__import__("os").environ.get("S", "40")),
+)
+TestEngineMachine = EngineMachine.TestCase
+
+
+def test_meters_are_meters() -> None:
+    meter: Meter = RecordingMeter()
+    assert meter.grant is not None
