@@ -44,7 +44,7 @@ def convert(kind: type[msgspec.Struct], owner: str, name: str, value: Any) -> An
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     if name not in fields:
         raise UsageError(
-            f"strategy {owner}: unknown parameter {shown(name)}; {_nearest_parameters(name, parameters(kind))}"
+            f"strategy {owner}: unknown parameter {shown(name)}; {_nearest_parameters(name, kind)}"
         )
     field = fields[name]
     if _is_nested(field.type, value):
@@ -56,7 +56,8 @@ def convert(kind: type[msgspec.Struct], owner: str, name: str, value: Any) -> An
         raise UsageError(f"strategy {owner}: {name}={shown(value)}: give {expected}") from error
 
 
-def _nearest_parameters(name: str, own: tuple[Parameter, ...]) -> str:
+def _nearest_parameters(name: str, kind: type[msgspec.Struct]) -> str:
+    own = parameters(kind)
     if not own:
         return "it takes none"
     close = nearest(name, (parameter.name for parameter in own))

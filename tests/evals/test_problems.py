@@ -5,9 +5,6 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from branchwise.engine.errors import UsageError
 from branchwise.evals.reference.normal_form import normal_form
 from branchwise.evals.reference.problems import ArithmeticTask, CountdownTask, ReplayVerifier
@@ -17,6 +14,8 @@ from branchwise.evals.reference.tasks.trace import split_completion
 from branchwise.verifiers.base import Candidate, Score
 from branchwise.verifiers.problem import Problem, Task
 from branchwise.verifiers.registry import find_verifier
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 class NoLease:

@@ -3,16 +3,15 @@
 from typing import Annotated
 
 import pytest
-from msgspec import Meta
-from support.scripted import ScriptedEngine, following
-from support.searching import PROMPT_LENGTH, outside_engine, solve, uneven, writer
-
 from branchwise.engine.errors import CapabilityError
 from branchwise.engine.text.stop import Stop, Until
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.graph import NodeState
 from branchwise.reasoning.solution import Reason
 from branchwise.strategies.base import Branch, Needs, Search, Strategy
+from msgspec import Meta
+from support.scripted import ScriptedEngine, following
+from support.searching import PROMPT_LENGTH, outside_engine, solve, uneven, writer
 
 Count = Annotated[int, Meta(ge=1)]
 

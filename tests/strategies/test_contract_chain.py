@@ -1,21 +1,21 @@
-"""The contract fits budget forcing: the end of thinking is dropped, "wait" is forced, thinking has its own cap."""
+"""The contract fits budget forcing: the end of thinking is dropped, "wait" is forced, thinking is capped."""
 
 from typing import Annotated
 
 import pytest
-from msgspec import Meta
-from support.scripted import ScriptedEngine
-from support.searching import solve
-
 from branchwise.engine.text.stop import Stop, Until
 from branchwise.reasoning.budget import Budget
 from branchwise.strategies.base import Search, Strategy
 from branchwise.strategies.conclusion import conclude_all
+from msgspec import Meta
+from support.scripted import ScriptedEngine
+from support.searching import solve
 
 
 class Chain(Strategy, tag="chain", kw_only=True, frozen=True):
-    """One chain that is made to think longer: `waits` times its end of thinking is dropped and `wait` forced in its
-    place; `think` caps the tokens of thinking (s1, Muennighoff et al. 2025, arXiv 2501.19393)."""
+    """One chain that is made to think longer: `waits` times its end of thinking is dropped and `wait`
+    forced in its place; `think` caps the tokens of thinking (s1, Muennighoff et al. 2025, arXiv
+    2501.19393)."""
 
     waits: Annotated[int, Meta(ge=0)] = 1
     think: Annotated[int, Meta(ge=1)] | None = None
@@ -37,7 +37,8 @@ class Chain(Strategy, tag="chain", kw_only=True, frozen=True):
 
 
 def thinker(text: str, seed: int) -> str:
-    """Thinks in steps of `ab;`, two of them before each end of thinking, and answers the number of its waits."""
+    """Thinks in steps of `ab;`, two of them before each end of thinking, and answers the number of its
+    waits."""
     thought, end, said = text.removeprefix("Qtask:").partition("|")
     if end:
         return f"{thought.count('W')}$"[len(said) :] or "$"
@@ -55,7 +56,7 @@ def test_wait_takes_the_place_of_the_end_of_thinking(waits: int):
     solution = solve(run, Chain(waits=waits))
     assert solution.answer == str(waits)
     assert solution.text == "W".join(["ab;ab;"] * (waits + 1)) + f"|{waits}$"
-    # 7 tokens a round with its end, the forced waits, the answer and its end: what was dropped stays paid for.
+    # 7 tokens a round with its end, the forced waits, the answer and its end; what was dropped stays paid.
     assert solution.usage.tokens == 7 * (waits + 1) + waits + 2
     assert solution.usage.discarded_tokens == waits
     assert run.tokens_sampled == solution.usage.tokens - waits

@@ -3,14 +3,13 @@
 from typing import Annotated
 
 import pytest
-from msgspec import Meta
-from support.scripted import ScriptedEngine
-from support.searching import DigitVerifier, solve
-
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.solution import Reason
 from branchwise.strategies.base import Search, Strategy
 from branchwise.strategies.conclusion import conclude_all, reach_answer
+from msgspec import Meta
+from support.scripted import ScriptedEngine
+from support.searching import DigitVerifier, solve
 
 
 class Refine(Strategy, tag="refine", kw_only=True, frozen=True):

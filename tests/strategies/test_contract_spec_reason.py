@@ -3,16 +3,15 @@
 from typing import Annotated
 
 import pytest
-from msgspec import Meta
-from support.scripted import ScriptedEngine
-from support.searching import solve
-
 from branchwise.engine.errors import CapabilityError
 from branchwise.engine.text.stop import Stop, Until
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.graph import NodeState
 from branchwise.strategies.base import Branch, Needs, Search, Step, Strategy
 from branchwise.strategies.conclusion import conclude_all
+from msgspec import Meta
+from support.scripted import ScriptedEngine
+from support.searching import solve
 
 
 class SpecReason(Strategy, tag="spec_reason", kw_only=True, frozen=True):

@@ -5,10 +5,6 @@ import json
 from typing import Annotated
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import Meta
-
 from branchwise.engine.errors import UsageError
 from branchwise.strategies.base import Strategy
 from branchwise.strategies.best_of_n import BestOfN
@@ -16,6 +12,10 @@ from branchwise.strategies.grammar import as_dict, format_strategy, parse_strate
 from branchwise.strategies.greedy import Greedy
 from branchwise.verifiers.nearest import unknown
 from branchwise.verifiers.vote import Select
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
 
 class Order(enum.StrEnum):
     """Values that are words, look like constants, or are no words at all."""
@@ -105,7 +105,10 @@ def test_any_text_is_a_strategy_or_one_line_of_error(text: str):
         ("best_of_n(n=32)", BestOfN(n=32)),
         ("best_of_n(\n  n=none,\n  select=majority,\n)", BestOfN(n=None, select=Select.MAJORITY)),
         ("best_of_n(n=None, stop_on_verified=False)", BestOfN(n=None, stop_on_verified=False)),
-        ("best_of_n(stop_on_verified=false, temperature=1)", BestOfN(stop_on_verified=False, temperature=1.0)),
+        (
+            "best_of_n(stop_on_verified=false, temperature=1)",
+            BestOfN(stop_on_verified=False, temperature=1.0),
+        ),
         ('best_of_n(select="borda")', BestOfN(select=Select.BORDA)),
     ],
 )
@@ -191,7 +194,9 @@ def test_a_range_holds_in_python_too():
 
 
 def test_settings_replace_parameters_at_any_depth():
-    assert with_settings(BestOfN(), {"n": "32", "select": "majority"}) == BestOfN(n=32, select=Select.MAJORITY)
+    assert with_settings(BestOfN(), {"n": "32", "select": "majority"}) == BestOfN(
+        n=32, select=Select.MAJORITY
+    )
     nest = Nest(inner=Nest(inner=Leaf(n=2)))
     changed = with_settings(nest, {"inner.inner.n": "5", "rounds": "3"}, find_example)
     assert changed == Nest(inner=Nest(inner=Leaf(n=5)), rounds=3)

@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-
 from branchwise.engine.errors import UsageError
 from branchwise.strategies.best_of_n import BestOfN
 from branchwise.strategies.registry import describe, find_strategy, strategy_names
@@ -18,7 +17,10 @@ def test_the_listing_tells_each_parameter_with_its_range():
     best_of_n = listed["best_of_n"]
     assert best_of_n.summary.startswith("Sample `n` complete solutions")
     assert best_of_n.lossless
-    told = {parameter.name: (parameter.type, parameter.range, parameter.default) for parameter in best_of_n.parameters}
+    told = {
+        parameter.name: (parameter.type, parameter.range, parameter.default)
+        for parameter in best_of_n.parameters
+    }
     assert told["n"] == ("an integer or none", "1 to 4096", 16)
     assert told["stop_on_verified"] == ("true or false", "", True)
     assert listed["greedy"].parameters == ()

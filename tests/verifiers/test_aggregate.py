@@ -1,10 +1,9 @@
 """Aggregation of step scores."""
 
 import pytest
+from branchwise.verifiers.aggregate import Aggregation, aggregate
 from hypothesis import given
 from hypothesis import strategies as st
-
-from branchwise.verifiers.aggregate import Aggregation, aggregate
 
 
 @pytest.mark.pins("huggingface/search-and-learn: agg_strategy ignored")

@@ -3,10 +3,9 @@
 from fractions import Fraction
 
 import pytest
+from branchwise.verifiers.answer import canonical, equivalent
 from hypothesis import given
 from hypothesis import strategies as st
-
-from branchwise.verifiers.answer import canonical, equivalent
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Extraction: every form, and the public traps."""
 
 import pytest
+from branchwise.verifiers.extraction import closing_braces, extract_answer
 from hypothesis import given
 from hypothesis import strategies as st
-
-from branchwise.verifiers.extraction import closing_braces, extract_answer
 
 
 @pytest.mark.parametrize(

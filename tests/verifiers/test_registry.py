@@ -1,7 +1,6 @@
 """Verifiers by name."""
 
 import pytest
-
 from branchwise.engine.errors import UsageError
 from branchwise.verifiers.problem import Problem
 from branchwise.verifiers.registry import describe, find_verifier, verifier_names

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-
 from branchwise.verifiers.aggregate import Aggregation
 from branchwise.verifiers.base import Candidate, Score, StepSpan
 from branchwise.verifiers.problem import Problem

@@ -3,10 +3,9 @@
 import random
 
 import pytest
+from branchwise.verifiers.vote import Ballot, Select, borda, electorate, majority, select, weighted
 from hypothesis import given
 from hypothesis import strategies as st
-
-from branchwise.verifiers.vote import Ballot, Select, borda, electorate, majority, select, weighted
 
 
 def ballot(order: int, key: str | None, score: float | None = None, **fields: object) -> Ballot:
