@@ -75,6 +75,10 @@ class Runner:
         """Bytes of one KV block over all layers."""
         return bytes_per_block(self._model.config, self.cache.block_size, self._decoder.dtype)
 
+    def kept_logits(self, seq: SeqId) -> Tensor:
+        """The row that `keep_logits` left under `seq`, fp32 [vocab]."""
+        return self._kept[seq]
+
     def execute(self, plan: ModelPlan) -> ModelResult:
         """Run one step. The result has one `Drawn` per sample, spans first in plan order, then the kept
         samples."""

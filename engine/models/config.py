@@ -59,6 +59,11 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Width of the output head."""
         return self.labels or self.vocab_size
 
+    def with_rope_divisors(self, divisors: tuple[float, ...]) -> "ModelConfig":
+        """This model with each rotary frequency divided by its own factor, as GGUF files state Llama 3's
+        scaling."""
+        return msgspec.structs.replace(self, rope=msgspec.structs.replace(self.rope, divisors=divisors))
+
     @property
     def cost(self) -> ModelCost:
         """Logical work per position; matrix weights only, biases and norms are not multiplied."""

@@ -15,7 +15,7 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters under transformers' names. `original_max_position` is the trained context of a stretched
-    model."""
+    model. `divisors` replace the type's own formula: one per pair of features."""
 
     rope_type: str = "default"
     theta: float = 10000.0
@@ -30,6 +30,7 @@ class RopeConfig(msgspec.Struct, frozen=True, kw_only=True):
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
+    divisors: tuple[float, ...] | None = None
 
 
 def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, source: str) -> RopeConfig:
@@ -77,6 +78,8 @@ def inverse_frequencies(config: RopeConfig) -> Tensor:
     """Radians per position for each pair of features, fp32 [dim / 2]."""
     exponent = torch.arange(0, config.dim, 2, dtype=torch.float32) / config.dim
     inverse = 1.0 / config.theta**exponent
+    if config.divisors is not None:
+        return inverse / torch.tensor(config.divisors)
     if config.rope_type == "linear":
         return inverse / config.factor
     if config.rope_type == "llama3":

@@ -110,6 +110,10 @@ class HfTokenizer:
         text = self._special.get("eos_token")
         return None if text is None else self._tokenizer.token_to_id(text)
 
+    def to_json(self) -> str:
+        """The content of its `tokenizer.json`."""
+        return self._tokenizer.to_str()
+
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 

@@ -1,4 +1,5 @@
-"""Tiny random models of every supported architecture, saved as transformers saves them, with a byte-level tokenizer."""
+"""Tiny random models of every supported architecture, saved as transformers saves them, with a byte-level
+tokenizer."""
 
 from pathlib import Path
 from typing import Any
