@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-@pytest.mark.pins("huggingface/search-and-learn: agg_strategy ignored")
+@pytest.mark.pins("search-and-learn")
 @pytest.mark.parametrize(
     ("rule", "score"),
     [
