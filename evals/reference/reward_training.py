@@ -166,6 +166,8 @@ class RewardTraining:
         losses: list[float] = []
         log.info("training", name=recipe.name, traces=len(traces), steps=num_steps)
         for group in batches[self.step :]:
+            if recipe.patience is not None and self.stale_validations > recipe.patience:
+                break
             batch = pad_traces(group, bucket_length(max(len(trace.token_ids) for trace in group)))
             value = compiled_loss(self.model, *batch)
             value.backward()
@@ -177,8 +179,6 @@ class RewardTraining:
             self.cpu_s = time.process_time() - started_cpu_s
             self._validate(validation, keep, sum(losses) / len(losses))
             losses.clear()
-            if recipe.patience is not None and self.stale_validations > recipe.patience:
-                break
 
     def _all_batches(self, traces: list[LabelledTrace]) -> list[list[LabelledTrace]]:
         def epochs() -> Iterator[list[LabelledTrace]]:

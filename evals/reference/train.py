@@ -1,12 +1,12 @@
 """Entry of `make reference`: train the reference family stage by stage, resuming from checkpoints."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import torch
 
-from .batches import trace_batches
+from .batches import TraceBatch, trace_batches
 from .checkpoints import CHECKPOINT_FOLDER
 from .decoder import DRAFT_CONFIG, POLICY_CONFIG, Decoder, native_dtype
 from .distillation import distillation_loss
@@ -17,7 +17,7 @@ from .reward_data import LabelledTrace, Mixture, build
 from .reward_training import RewardRecipe, RewardTraining, open_mark
 from .tasks.trace import Split
 
-POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=9_000, decay_share=0.5)
+POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=7_500, decay_share=0.4)
 DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=4_000)
 PRM = RewardRecipe("prm", seed=3, num_epochs=3)
 PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=40, patience=None)
@@ -72,7 +72,7 @@ def train_prm_overfit() -> None:
     save_folder(MODELS_FOLDER / "prm-overfit", POLICY_CONFIG, "prm", training.best_weights)
 
 
-def _batches(training: LanguageTraining):
+def _batches(training: LanguageTraining) -> Iterator[TraceBatch]:
     return trace_batches(training.recipe.seed + SEED_STRIDE * training.step, training.recipe.tokens_per_batch)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_reward_models_equal_transformers(name: str) -> None:
 
 def test_transformers_generates_what_the_own_sampler_does() -> None:
     prompt = "C3,7,12>43:"
-    model = AutoModelForCausalLM.from_pretrained(MODELS_FOLDER / "policy", dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(MODELS_FOLDER / "policy", dtype=torch.float32)
     prompt_ids = torch.tensor([[BOS_ID, *encode(prompt)]])
     generated = model.generate(prompt_ids, max_new_tokens=96, do_sample=False)[0, prompt_ids.shape[1] :]
     policy = load_decoder(MODELS_FOLDER / "policy")
