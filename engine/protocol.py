@@ -97,7 +97,9 @@ class Meter(Protocol):
     """The budget as the scheduler sees it. Called on the engine thread only; must not block.
 
     A grant is all or nothing and reserves what it grants. `commit` follows when the step that executed the
-    work was committed, `refund` when it was planned or reserved and then not computed.
+    work was committed, `refund` when it was planned or reserved and then not computed. Where `commit` returns
+    true, the engine makes a delivery to the event loop after this step, results or not, and lets `settle` end
+    before it plans again.
     """
 
     def grant(self, work: Work) -> Verdict: ...

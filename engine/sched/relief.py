@@ -50,16 +50,19 @@ class Relief:
         """Preempt the holder with the fewest positions to recompute per block regained; ties go to the last
         served.
 
-        `fresh` allows those that were just resumed.
+        `fresh` is the last resort: it allows those that were just resumed, and, where all blocks are shared,
+        those that regain none by themselves.
         """
         latest = self._latest_keys()
+        others = [holder for holder in self._holders(memory) if holder not in spared]
         victims = [
             holder
-            for holder in self._holders(memory)
-            if holder not in spared
-            and self._regained(holder)
+            for holder in others
+            if self._regained(holder)
             and (fresh or step - holder.resumed_at >= FRESH_STEPS or holder.resumed_at < 0)
         ]
+        if not victims and fresh:
+            victims = others
         if not victims:
             return None
         latest_first = sorted(victims, key=lambda holder: latest.get(holder.id, ((), 0)), reverse=True)

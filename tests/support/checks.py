@@ -181,16 +181,28 @@ class Rig:
             assert outcome.request not in self.outcomes, "a request ended twice"
             self.outcomes[outcome.request] = outcome
 
-    def run(self, *requests: int, steps: int = 2000) -> list[Extension]:
-        """Step until the given extensions (all pending ones, if none is given) ended."""
+    def run(self, *requests: int, steps: int = 2000) -> None:
+        """Step until the given requests (all pending ones, if none is given) ended."""
         for _ in range(steps):
             self.collect()
             if all(request in self.outcomes for request in requests) and (
                 requests or not len(self.scheduler.board)
             ):
-                return [self.extension(request) for request in requests]
+                return
             assert self.step() is not None or all(r in self.outcomes for r in requests), "stuck"
         raise AssertionError(f"not done after {steps} steps")
+
+    def extend_now(
+        self, seq: SeqId, params: ExtendParams | None = None, meter: Meter | None = None
+    ) -> Extension:
+        request = self.extend(seq, params, meter)
+        self.run(request)
+        return self.extension(request)
+
+    def score_now(self, seq: SeqId, params: ScoreParams, meter: Meter | None = None) -> Scores:
+        request = self.score(seq, params, meter)
+        self.run(request)
+        return self.scores(request)
 
     def extension(self, request: int) -> Extension:
         value = self.outcomes[request].value
