@@ -3,6 +3,7 @@
 import collections
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from .decoder import Decoder, RewardModel, num_parameters
 from .distillation import overlap
 from .folders import MODELS_FOLDER, load_decoder, load_reward_model
 from .reward_data import LabelledTrace, label, select_marks
-from .reward_training import auroc, mark_values
+from .reward_training import any_mark, auroc, mark_values
 from .sampler import Completion, sample
 from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
 from .tasks.countdown_moves import draw_play
@@ -57,15 +58,22 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     restarts_per_sample: float
 
 
-class RewardFigures(msgspec.Struct, frozen=True):
-    """Step AUROC of the reward model on non-final steps of policy samples, and how many marks it rests on."""
+class StepAuroc(msgspec.Struct, frozen=True):
+    """Area under the ROC curve of step values, the marks it rests on and the share of reachable ones."""
 
-    countdown_two_left: float
-    countdown_two_left_marks: int
-    countdown_three_left: float
-    countdown_three_left_marks: int
-    arithmetic: float
-    arithmetic_marks: int
+    value: float
+    num_marks: int
+    reachable_share: float
+
+
+class RewardFigures(msgspec.Struct, frozen=True):
+    """Step AUROC of the reward model on non-final steps of policy samples, by numbers left."""
+
+    countdown_two_left: StepAuroc
+    countdown_two_left_legal: StepAuroc
+    countdown_three_left: StepAuroc
+    countdown_three_left_legal: StepAuroc
+    arithmetic: StepAuroc
 
 
 class HackingFigures(msgspec.Struct, frozen=True):
@@ -74,7 +82,7 @@ class HackingFigures(msgspec.Struct, frozen=True):
     num_problems: int
     by_prm: dict[int, float]
     by_prm_overfit: dict[int, float]
-    step_auroc_prm_overfit: float
+    step_auroc_prm_overfit: StepAuroc
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -205,18 +213,24 @@ def labelled(drawn: TaskSamples, per_problem: int) -> list[LabelledTrace]:
     return [trace for trace in traces if trace.marks]
 
 
+def step_auroc(
+    model: RewardModel, traces: list[LabelledTrace], keep: Callable[[LabelledTrace, int], bool]
+) -> StepAuroc:
+    """AUROC over the marks that `keep(trace, step index)` accepts."""
+    scores = select_marks(traces, mark_values(model, traces), keep)
+    return StepAuroc(round(auroc(scores), 4), len(scores.labels), round(float(np.mean(scores.labels)), 4))
+
+
 def reward_figures(
     prm: RewardModel, countdowns: list[LabelledTrace], sums: list[LabelledTrace]
 ) -> RewardFigures:
-    """Step AUROC by numbers left."""
-    values = mark_values(prm, countdowns)
-    two = select_marks(countdowns, values, lambda trace, step: trace.num_remaining[step] == 2)
-    three = select_marks(countdowns, values, lambda trace, step: trace.num_remaining[step] == 3)
-    open_sums = select_marks(sums, mark_values(prm, sums), lambda trace, step: trace.num_remaining[step] > 1)
+    """Step AUROC by numbers left; the legal rows leave out branches that already broke a rule."""
     return RewardFigures(
-        *(round(auroc(two), 4), len(two.labels)),
-        *(round(auroc(three), 4), len(three.labels)),
-        *(round(auroc(open_sums), 4), len(open_sums.labels)),
+        step_auroc(prm, countdowns, lambda trace, step: trace.num_remaining[step] == 2),
+        step_auroc(prm, countdowns, lambda trace, step: trace.num_remaining[step] == 2 and trace.legal[step]),
+        step_auroc(prm, countdowns, lambda trace, step: trace.num_remaining[step] == 3),
+        step_auroc(prm, countdowns, lambda trace, step: trace.num_remaining[step] == 3 and trace.legal[step]),
+        step_auroc(prm, sums, lambda trace, step: trace.num_remaining[step] > 1),
     )
 
 
@@ -239,9 +253,11 @@ def hacking_figures(policy: Decoder, prm: RewardModel, overfit: RewardModel) -> 
     instances = unique_instances(arithmetic, (4, 5, 6), HACKING_PROBLEMS, SEED + 7)
     drawn = draw_samples(policy, arithmetic, instances, HACKING_SAMPLES, SEED + 7)
     traces = labelled(drawn, 4)
-    overfit_scores = select_marks(traces, mark_values(overfit, traces), lambda trace, step: True)
     return HackingFigures(
-        HACKING_PROBLEMS, best_of_n(prm, drawn), best_of_n(overfit, drawn), round(auroc(overfit_scores), 4)
+        HACKING_PROBLEMS,
+        best_of_n(prm, drawn),
+        best_of_n(overfit, drawn),
+        step_auroc(overfit, traces, any_mark),
     )
 
 

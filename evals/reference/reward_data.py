@@ -15,7 +15,7 @@ from .decoder import Decoder
 from .sampler import sample
 from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
 from .tasks.countdown_moves import draw_play
-from .tasks.trace import Split, split_completion
+from .tasks.trace import Split, split_completion, split_restart, split_steps
 from .vocabulary import BOS_ID, STEP_MARK_ID, THINK_END, encode
 
 COUNTDOWN_COUNTS = (2, 3, 4)
@@ -29,10 +29,10 @@ Instance = countdown.Instance | arithmetic.Instance
 
 
 class LabelledTrace(msgspec.Struct, frozen=True):
-    """Token ids of bos, prompt and thinking; for each step mark its index, its label and what remains.
+    """Token ids of bos, prompt and thinking; for each step mark its index, its label and where it stands.
 
-    `num_remaining` counts the numbers left at the mark: of the state for Countdown (-1 after an illegal
-    step), of the listed expression for arithmetic (-1 where unreadable).
+    `num_remaining` counts the numbers left after the step: the problem's less the steps of the branch so far.
+    `legal` says whether every step of the branch so far followed the rules.
     """
 
     task: str
@@ -40,6 +40,7 @@ class LabelledTrace(msgspec.Struct, frozen=True):
     marks: list[int]
     labels: list[bool]
     num_remaining: list[int]
+    legal: list[bool]
 
 
 class Mixture(msgspec.Struct, frozen=True):
@@ -63,14 +64,19 @@ def label(instance: Instance, thinking: str) -> LabelledTrace:
         token_ids=token_ids,
         marks=[index for index, token_id in enumerate(token_ids) if token_id == STEP_MARK_ID],
         labels=[replay.is_reachable(instance, state) for state in states],
-        num_remaining=[_num_remaining(state) for state in states],
+        num_remaining=_numbers_left(instance, thinking),
+        legal=[state.legal for state in states],
     )
 
 
-def _num_remaining(state: countdown_replay.State | arithmetic_replay.State) -> int:
-    if isinstance(state, countdown_replay.State):
-        return len(state.remaining) if state.legal else -1
-    return -1 if state.remaining is None else sum(len(term.factors) for term in state.remaining)
+def _numbers_left(instance: Instance, thinking: str) -> list[int]:
+    """Numbers left after each step, by count; a wait token starts over."""
+    count = len(instance.numbers) if isinstance(instance, countdown.Instance) else instance.num_numbers
+    left, numbers_left = count, []
+    for step in split_steps(thinking):
+        left = count - 1 if split_restart(step)[0] else left - 1
+        numbers_left.append(left)
+    return numbers_left
 
 
 def draw_countdown(rng: random.Random, split: Split) -> countdown.Instance:

@@ -111,7 +111,7 @@ def any_mark(trace: LabelledTrace, step: int) -> bool:
 
 
 def open_mark(trace: LabelledTrace, step: int) -> bool:
-    """Accepts Countdown marks in legal states with more than one number left."""
+    """Accepts Countdown marks with more than one number left."""
     return trace.task == "countdown" and trace.num_remaining[step] > 1
 
 

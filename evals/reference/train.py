@@ -18,16 +18,16 @@ from .reward_training import RewardRecipe, RewardTraining, open_mark
 from .tasks.trace import Split
 
 POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=7_500, decay_share=0.4)
-DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=4_000)
-PRM = RewardRecipe("prm", seed=3, num_epochs=3)
-PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=40, patience=None)
+DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=2_500, decay_share=0.5)
+PRM = RewardRecipe("prm", seed=3, num_epochs=2)
+PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=20, patience=None)
 
 PRM_MIXTURE = Mixture(
-    sampled_countdown=16_000,
-    sampled_arithmetic=5_000,
-    random_countdown=80_000,
+    sampled_countdown=12_000,
+    sampled_arithmetic=3_000,
+    random_countdown=120_000,
     corrupted_countdown=20_000,
-    corrupted_arithmetic=10_000,
+    corrupted_arithmetic=6_000,
 )
 VALIDATION_MIXTURE = Mixture(600, 200, 0, 0, 0)
 OVERFIT_MIXTURE = Mixture(0, 720, 0, 0, 0)

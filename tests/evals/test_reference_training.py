@@ -136,11 +136,12 @@ def test_labels_say_whether_the_target_is_still_reachable() -> None:
         countdown.Instance((3, 7, 12), 43), "12-3=9>7,9;9*7=63>63;<wait>12*3=36>7,36;36+7=43>43;36;"
     )
     assert trace.labels == [False, False, True, True, False]
-    assert trace.num_remaining == [2, 1, 2, 1, -1]
+    assert trace.num_remaining == [2, 1, 2, 1, 0]
     assert [trace.token_ids[mark] for mark in trace.marks] == [STEP_MARK_ID] * 5
+    assert trace.legal == [True, True, True, True, False]
     trace = label(arithmetic.Instance("12+7*3-5"), "7*3=22>12+22-5;12-5=7>7+21;what;")
     assert trace.labels == [False, True, False]
-    assert trace.num_remaining == [3, 2, -1]
+    assert trace.num_remaining == [3, 2, 1]
 
 
 def test_random_and_corrupted_traces_have_a_label_at_each_mark() -> None:

@@ -63,6 +63,11 @@ class Instance(msgspec.Struct, frozen=True):
             raise ValueError(f"not an arithmetic expression: {self.expression!r}")
         return terms
 
+    @property
+    def num_numbers(self) -> int:
+        """How many numbers the expression holds."""
+        return sum(len(term.factors) for term in self.terms)
+
 
 def recognise(text: str) -> Instance | None:
     """Read "12 + 7*3 - 5", "What is 12 + 7*3 - 5?" and the like; None where the text is no such expression.
