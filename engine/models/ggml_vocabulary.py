@@ -52,9 +52,7 @@ def read_tokenizer(metadata: Mapping[str, Any], path: Path) -> HfTokenizer:
     elif kind == "llama":
         tokenizer = _sentencepiece(metadata, tokens)
     else:
-        raise ModelLoadError(
-            f"{path}: tokenizer model {kind!r} is not supported; supported are gpt2 and llama"
-        )
+        raise ModelLoadError(f"{path}: tokenizer {kind!r} is not supported; supported are gpt2 and llama")
     types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
     added = [
         AddedToken(text, special=sort == _Kind.CONTROL, normalized=False)

@@ -87,7 +87,7 @@ def to_transformers(path: Path, folder: Path) -> None:
     file = read_gguf(path)
     if file.config.rope.divisors is not None:
         raise ModelLoadError(
-            f"{path}: its rope divisors have no transformers equivalent; load the .gguf file itself"
+            f"{path}: its rope divisors have no transformers equivalent; load the file itself"
         )
     folder.mkdir(parents=True, exist_ok=True)
     save_file(file.tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -105,9 +105,7 @@ _EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 
 def _open(path: Path) -> gguf.GGUFReader:
     if not path.is_file():
-        raise ModelLoadError(
-            f"no file at {path}; give a folder with config.json and safetensors, or a .gguf file"
-        )
+        raise ModelLoadError(f"no file at {path}; give a .gguf file, or a folder with safetensors")
     try:
         return gguf.GGUFReader(path)
     except Exception as error:

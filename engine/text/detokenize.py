@@ -19,7 +19,7 @@ class Detokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int] = ()) -> None:
-        tail = list(context[-_CONTEXT_TOKENS:])
+        tail = list(context[-2 * _CONTEXT_TOKENS :])
         self._decoder: _ByteDecoder | _WindowDecoder
         if isinstance(tokenizer, BytePieces) and tokenizer.piece(0) is not None:
             self._decoder = _ByteDecoder(tokenizer, tail)
@@ -29,6 +29,11 @@ class Detokenizer:
     def push(self, token: int) -> str:
         """The text that `token` makes certain."""
         return self._decoder.push(token)
+
+    @property
+    def open(self) -> bool:
+        """Whether the last token left a character unfinished."""
+        return self._decoder.open
 
     def flush(self) -> str:
         """What is still held back: an incomplete character, as U+FFFD."""
@@ -47,6 +52,10 @@ class _ByteDecoder:
     def push(self, token: int) -> str:
         return self._utf8.decode(self._pieces.piece(token) or b"")
 
+    @property
+    def open(self) -> bool:
+        return bool(self._utf8.getstate()[0])
+
     def flush(self) -> str:
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
@@ -59,7 +68,7 @@ class _WindowDecoder:
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self._known = list(context)
+        self._known = _window(tokenizer, list(context))
         self._pending: list[int] = []
 
     def push(self, token: int) -> str:
@@ -68,10 +77,13 @@ class _WindowDecoder:
             self._tokenizer.decode(self._known),
             self._tokenizer.decode(self._known + self._pending),
         )
-        open_end = after.endswith(_REPLACEMENT) and len(self._pending) < _LONGEST_CHARACTER
-        if open_end or len(after) <= len(before):
+        if after.endswith(_REPLACEMENT) and len(self._pending) < _LONGEST_CHARACTER:
             return ""
         return self._accept(after[len(before) :])
+
+    @property
+    def open(self) -> bool:
+        return bool(self._pending)
 
     def flush(self) -> str:
         if not self._pending:
@@ -83,6 +95,16 @@ class _WindowDecoder:
         return self._accept(after[len(before) :])
 
     def _accept(self, text: str) -> str:
-        self._known = (self._known + self._pending)[-_CONTEXT_TOKENS:]
+        self._known += self._pending
         self._pending = []
+        if len(self._known) > 2 * _CONTEXT_TOKENS:
+            self._known = _window(self._tokenizer, self._known)
         return text
+
+
+def _window(tokenizer: Tokenizer, tokens: list[int]) -> list[int]:
+    """The last tokens, cut before a character: half of one would spoil all bytes that follow it."""
+    size = _CONTEXT_TOKENS
+    while size < len(tokens) and tokenizer.decode(tokens[-size:]).startswith(_REPLACEMENT):
+        size += 1
+    return tokens[-size:]

@@ -167,11 +167,13 @@ class _GrowingText:
         self._detokenizer = Detokenizer(tokenizer, context)
         self._text = ""
         self._ends: list[int] = []
+        self._clean: list[bool] = []
 
     def push(self, token: int) -> str:
         fresh = self._detokenizer.push(token)
         self._text += fresh
         self._ends.append(len(self._text))
+        self._clean.append(not self._detokenizer.open)
         return fresh
 
     def find(self, string: str) -> int:
@@ -184,10 +186,11 @@ class _GrowingText:
         return self.find(string) >= 0
 
     def split(self, start: int) -> tuple[int, str]:
-        """Number of tokens wholly before character `start`, and the text between them and it."""
-        count = 0
-        while count < len(self._ends) and self._ends[count] <= start:
-            count += 1
+        """Number of tokens that end before character `start` and in no open character, and the text between
+        them and it."""
+        count = len(self._ends)
+        while count and not (self._ends[count - 1] <= start and self._clean[count - 1]):
+            count -= 1
         return count, self._text[self._ends[count - 1] if count else 0 : start]
 
 

@@ -21,7 +21,7 @@ TOKENS = [(37 * i * i + 11 * i + 5) % 250 for i in range(150)]
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp(request.param)
-    extra = {"sliding_window": 40} if request.param == "Mistral" else {}
+    extra: dict[str, Any] = {"sliding_window": 40} if request.param == "Mistral" else {}
     return folder, save_model(folder, request.param, **extra)
 
 
