@@ -43,6 +43,9 @@ from .ticket import OnTokens, Ticket
 Settle = Callable[[], Awaitable[None]]
 """Returns when every task that a delivery woke has parked again."""
 
+Due = Callable[[], bool]
+"""Asked on the engine's thread after each step: whether `settle` has something to do though nothing ended."""
+
 _SETTLE_TURNS = 8
 
 
@@ -78,6 +81,7 @@ class Engine:
         max_kept_rows: int = 64,
         check: bool = False,
         settle: Settle | None = None,
+        due: Due | None = None,
         settle_s: float = 0.002,
         make_stop_watch: StopWatchFactory | None = None,
     ) -> None:
@@ -93,7 +97,7 @@ class Engine:
         max_len = {name: memory.max_len for name, memory in memories.items()}
         self.scheduler = Scheduler(memories, make_stop_watch or StopChecker, limits, check=check)
         runners = {name: model.runner for name, model in models.items()}
-        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended)
+        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended, due or _never)
         self._settle = settle or partial(_settle_turns, settle_s)
         self._handles = Handles(self._models, max_len)
         self._tickets: dict[int, Ticket] = {}
@@ -116,6 +120,7 @@ class Engine:
         deterministic: bool = False,
         check: bool = False,
         settle: Settle | None = None,
+        due: Due | None = None,
     ) -> "Engine":
         """Load the models and split `kv_memory` bytes between them; the engine is then entered with `async
         with`.
@@ -136,7 +141,7 @@ class Engine:
             deterministic=deterministic,
         )
         models = await anyio.to_thread.run_sync(load)
-        return cls(models, max_step_tokens=max_step_tokens, check=check, settle=settle)
+        return cls(models, max_step_tokens=max_step_tokens, check=check, settle=settle, due=due)
 
     async def __aenter__(self) -> Self:
         self._event_loop = anyio.lowlevel.current_token()
@@ -229,6 +234,10 @@ class Engine:
 
     def notify(self) -> None:
         self._loop.notify()
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Run `command` on the engine thread at the next step boundary, in the order of posting."""
+        self._loop.post(command)
 
     # Verbs that wait
 
@@ -382,6 +391,10 @@ def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:
     for delta in deltas:
         grouped.setdefault(delta.request, []).append(delta.token)
     return grouped
+
+
+def _never() -> bool:
+    return False
 
 
 def _ignore_tokens(tokens: Sequence[int]) -> None:

@@ -32,18 +32,25 @@ class StepRunner(Protocol):
 class EngineLoop:
     """One plain thread around a `Scheduler`.
 
+    `due` asks for a delivery without results: what a step committed may let the event loop's side go on.
     `post` and `notify` may be called from any thread. After a step whose results woke somebody, and after
     waking up from idleness, the next plan waits for `deliver` to return: by then the woken tasks have posted
     what they want next.
     """
 
     def __init__(
-        self, scheduler: Scheduler, runners: Mapping[str, StepRunner], deliver: Deliver, ended: Ended
+        self,
+        scheduler: Scheduler,
+        runners: Mapping[str, StepRunner],
+        deliver: Deliver,
+        ended: Ended,
+        due: Callable[[], bool],
     ) -> None:
         self._scheduler = scheduler
         self._runners = runners
         self._deliver = deliver
         self._ended = ended
+        self._due = due
         self._condition = threading.Condition()
         self._commands: deque[Command] = deque()
         self._woken = False
@@ -109,9 +116,10 @@ class EngineLoop:
         if plan is not None:
             self._execute(plan)
         outcomes, deltas = self._scheduler.take()
-        if outcomes or deltas:
+        due = self._due()
+        if outcomes or deltas or due:
             self._deliver(outcomes, deltas)
-        self._idle = plan is None and not outcomes
+        self._idle = plan is None and not outcomes and not due
 
     def _apply_commands(self) -> None:
         with self._condition:

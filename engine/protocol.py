@@ -97,14 +97,12 @@ class Meter(Protocol):
     """The budget as the scheduler sees it. Called on the engine thread only; must not block.
 
     A grant is all or nothing and reserves what it grants. `commit` follows when the step that executed the
-    work was committed, `refund` when it was planned or reserved and then not computed. Where `commit` returns
-    true, the engine makes a delivery to the event loop after this step, results or not, and lets `settle` end
-    before it plans again.
+    work was committed, `refund` when it was planned or reserved and then not computed.
     """
 
     def grant(self, work: Work) -> Verdict: ...
 
-    def commit(self, work: Work) -> bool: ...
+    def commit(self, work: Work) -> None: ...
 
     def refund(self, work: Work) -> None: ...
 
@@ -115,8 +113,8 @@ class Unlimited:
     def grant(self, work: Work) -> Verdict:
         return Verdict.GRANTED
 
-    def commit(self, work: Work) -> bool:
-        return False
+    def commit(self, work: Work) -> None:
+        return None
 
     def refund(self, work: Work) -> None:
         return None

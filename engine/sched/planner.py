@@ -94,7 +94,8 @@ class Planner:
             if victim is None:
                 victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=True)
             if victim is None:
-                self._shrink(first)
+                if not self._drop_shared_tail(first.seq.holder):
+                    self._board.fail(first, CapacityError(f"the KV pool of {memory.name!r} is exhausted"))
                 return
             for request in tuple(mine):
                 if request.state is RequestState.WAITING:
@@ -118,16 +119,15 @@ class Planner:
             return prefill.holder.memory.blocks_needed(prefill.holder, prefill.holder.computed + 1)
         return sum(needs.values())
 
-    def _shrink(self, request: Request) -> None:
-        """Alone, and still one block short: the shared tail need not be copied, it can be computed again in
-        its place.
+    def _drop_shared_tail(self, holder: Sequence) -> bool:
+        """The last resort of a holder that is alone and one block short: instead of copying its shared tail,
+        compute that part again in its place. False where there is no such tail.
         """
-        holder = request.seq.holder
-        size = holder.memory.block_size
-        if holder.computed % size:
-            holder.memory.cut(holder, holder.computed - holder.computed % size)
-            return
-        self._board.fail(request, CapacityError(f"the block pool of {holder.memory.name} is exhausted"))
+        memory = holder.memory
+        if not memory.tail_shared(holder):
+            return False
+        memory.cut(holder, holder.computed - holder.computed % memory.block_size)
+        return True
 
     def _plan_rows(self, draft: Draft, request: Request) -> None:
         """Give a granted request its next rows or its draw, as far as blocks and the step's rows go."""
@@ -225,8 +225,10 @@ class Planner:
                 continue
             if not draft.empty:
                 return False
-            if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is None:
-                return memory.pool.available > 0 or self._target(request).end <= request.seq.holder.computed
+            if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is not None:
+                continue
+            if memory.pool.available or not self._drop_shared_tail(request.seq.holder):
+                return True
 
     def _blocks_to_admit(self, draft: Draft, request: Request) -> int:
         """Blocks for all missing rows, a block to grow and a margin for those that run."""

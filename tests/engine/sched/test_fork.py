@@ -48,7 +48,7 @@ def test_best_of_64_computes_the_prompt_once(length: int, keep_root: bool) -> No
     assert usage.decode_tokens == 64 * 19
     assert usage.recomputed_tokens == usage.cached_tokens == 0
     assert rig.runner.rows == length + 64 * 19
-    # the shared tail is copied once per writer but the last one, who may write in place if nobody else holds it
+    # the shared tail is copied once per writer but the last, who writes in place if nobody else holds it
     copies = 0 if length % 16 == 0 else 63 + keep_root
     assert len(rig.runner.copies) == usage.copied_blocks == copies
     for child in [*children, *([root] if keep_root else [])]:

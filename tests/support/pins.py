@@ -1,0 +1,80 @@
+"""The public faults that this project keeps out, and where the tests name them.
+
+A test says `@pytest.mark.pins("vllm#43569")` for each fault that it would have found.
+"""
+
+import ast
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
+    "a hit only ever returns KV that was written": (
+        "vllm#43569",
+        "vllm#37152",
+        "vllm#38715",
+        "vllm#41400",
+    ),
+    "a wholly cached prompt still computes its last row": (
+        "vllm#11186",
+        "vllm#17999",
+        "vllm#9972",
+        "LMCache#3322",
+    ),
+    "tokens depend on seed and prompt only; children are distinct": (
+        "vllm#17524",
+        "vllm#51226",
+        "sglang#28805",
+    ),
+    "the prompt of n samples is computed once": ("vllm#39647", "vllm#13421"),
+    "cancelling anywhere leaks nothing": ("vllm#57061", "sglang#2238", "sglang#38981", "vllm#24382"),
+    "scores of cached and chunked prompts are whole": (
+        "vllm#29216",
+        "vllm#41411",
+        "vllm#14239",
+        "vllm#5846",
+    ),
+    "characters over several tokens stream whole": (
+        "vllm#17448",
+        "vllm#19449",
+        "vllm#48853",
+        "tokenizers#1141",
+        "dynamo#12630",
+    ),
+    "extreme sampling parameters equal greedy": ("vllm#3063", "vllm#1623", "vllm#2937", "exllamav2#50"),
+    "padding never touches live KV": ("vllm#43810", "sglang#32477", "sglang#35351"),
+    "after a rollback the KV equals a fresh prefill's": (
+        "openvino.genai#4190",
+        "mlxcel#994",
+        "vllm#56734",
+    ),
+    "adapter, weights and namespace are in the key": (
+        "vllm#30931",
+        "vllm#42125",
+        "vllm#17045",
+        "llama.cpp#26207",
+    ),
+    "each running request is planned once per step": ("vllm tests/v1/core/test_priority_preemption_bug.py",),
+    "a request just resumed is not preempted at once": ("vllm#25538",),
+}
+"""What must hold, and the reports of engines where it did not."""
+
+
+def pinned_faults(folder: Path = TESTS) -> dict[str, list[str]]:
+    """Every fault that a test names, and the files that do."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("test_*.py")):
+        for fault in _marks(ast.parse(path.read_text(encoding="utf-8"))):
+            found.setdefault(fault, []).append(str(path.relative_to(folder)))
+    return found
+
+
+def _marks(tree: ast.Module) -> list[str]:
+    """Arguments of `pytest.mark.pins(...)`."""
+    return [
+        argument.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pins"
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
