@@ -25,8 +25,9 @@ class _Waiter(msgspec.Struct, eq=False):
 class Admission:
     """Extensions that run, and those that wait for the budget.
 
-    A waiting one starts only when the remaining budget less the reserve covers the expected rest of the running ones plus
-    its own: the running mean of finished lengths, before any its `max_tokens`. At least one always runs.
+    A waiting one starts only when the remaining budget less the reserve covers the expected rest of the
+    running ones plus its own: the running mean of finished lengths, before any its `max_tokens`. At least
+    one always runs.
     """
 
     def __init__(self, ledger: Ledger, *, reproducible: bool) -> None:
@@ -75,7 +76,8 @@ class Admission:
             self.start_waiting()
 
     def start_waiting(self) -> bool:
-        """Start waiting extensions in path order as far as the budget covers them; whether any was started."""
+        """Start waiting extensions in path order as far as the budget covers them; whether any was
+        started."""
         started = False
         for path in sorted(self._waiting):
             waiter = self._waiting[path]

@@ -17,7 +17,7 @@ from ..verifiers.base import Score, Verifier
 from .caps import caps_in_force
 from .clock import Path
 from .events import BranchOpened, Pruned, StepDone
-from .extension import extend_branch
+from .extension import Leg, extend_branch
 from .graph import Node, NodeState
 from .run import Run, branch_seed
 from .scoring import score_branch
@@ -25,18 +25,26 @@ from .trail import Trail
 
 MAX_UNBOUNDED_FORK = 4096
 MIN_SOLUTION_TOKENS = 16
-"""What a solution takes at least: `fork(None)` makes no more children than the budget could pay for at that length."""
+"""What a solution takes at least: `fork(None)` makes no more children than the budget could pay for at that
+length."""
 
 
 class SearchBranch:
     """Implements `strategies.base.Branch`, and `kv.KvHolder`, on a back end.
 
-    `prompt` are the token ids of its root, `model` the model that its root was opened for. `busy` while it extends or is
-    evaluated; `live` until it is pruned. `answer_start` is the offset of the answer phase in `tokens`, None while thinking.
+    `prompt` are the token ids of its root, `model` the model that its root was opened for. `busy` while it
+    extends or is evaluated; `live` until it is pruned. `answer_start` is the offset of the answer phase in
+    `tokens`, None while thinking.
     """
 
     def __init__(
-        self, run: Run, path: Path, *, prompt: tuple[int, ...], model: str, parent: "SearchBranch | None" = None
+        self,
+        run: Run,
+        path: Path,
+        *,
+        prompt: tuple[int, ...],
+        model: str,
+        parent: "SearchBranch | None" = None,
     ) -> None:
         self.run = run
         self.path = path
@@ -80,7 +88,8 @@ class SearchBranch:
 
     @property
     def nodes(self) -> list[Node]:
-        """`KvHolder`: the path in the graph; empty for a branch of another model, whose positions are not the policy's."""
+        """`KvHolder`: the path in the graph; empty for a branch of another model, whose positions are not
+        the policy's."""
         return self.trail.nodes if self.model == self.run.policy else []
 
     @property
@@ -180,7 +189,8 @@ class SearchBranch:
             model = self.model
         self.busy = True
         try:
-            return await extend_branch(self, until, max_tokens, sampling or self.run.sampling, model, tuple(stop))
+            leg = Leg(sampling or self.run.sampling, model, tuple(stop))
+            return await extend_branch(self, until, max_tokens, leg)
         finally:
             self.busy = False
             self.run.touch()
@@ -191,10 +201,9 @@ class SearchBranch:
             await anyio.lowlevel.checkpoint()
             return Step(tokens=(), text="", stop=Stop.ANSWER)
         if not self.answering:
-            self.answer_start = len(self.trail.tokens)
-            forced = await self.append(self.profile.think_end or "")
-            self.answer_start = None if forced.stop is Stop.BUDGET else len(self.trail.tokens)
-            if forced.stop is Stop.BUDGET:
+            self._drop_unfinished_step()
+            forced = await self._end_thinking()
+            if forced.stop is not Stop.STOP:
                 return forced
         return await self.extend(Until.ANSWER, max_tokens=max_tokens)
 
@@ -224,7 +233,8 @@ class SearchBranch:
         length, born_at = len(self.trail.tokens), self.trail.born_at
         if not born_at <= position <= length:
             raise UsageError(
-                f"truncate({position}) of branch {self.id}: give a position from {born_at} (where it was forked) to {length}"
+                f"truncate({position}) of branch {self.id}: "
+                f"give a position from {born_at} (where it was forked) to {length}"
             )
         self.run.touch()
         if position == length:
@@ -327,15 +337,42 @@ class SearchBranch:
         models = self.run.models
         if model not in models:
             known = ", ".join(sorted(models))
-            raise CapabilityError(f"model {model!r} is not open: open a model under that name, or use one of: {known}")
+            raise CapabilityError(
+                f"model {model!r} is not open: open a model under that name, or use one of: {known}"
+            )
         if models[model].tokenizer.vocab_size != self.tokenizer.vocab_size:
-            raise CapabilityError(f"model {model!r} has another vocabulary than {self.model!r}: ids cannot be shared")
+            raise CapabilityError(
+                f"model {model!r} has another vocabulary than {self.model!r}: ids cannot be shared"
+            )
 
     def _check_fits(self, tokens: tuple[int, ...]) -> None:
-        limit = self.run.models[self.model].max_model_len
-        total = len(self.prompt) + len(self.trail.tokens) + len(tokens)
-        if total > limit:
-            raise UsageError(f"append of {len(tokens)} tokens to branch {self.id}: {total} positions, the context has {limit}")
+        if len(tokens) > self._room:
+            raise UsageError(
+                f"append of {len(tokens)} tokens to branch {self.id}: its context has room for {self._room}"
+            )
+
+    async def _end_thinking(self) -> Step:
+        """Force the end of thinking, paid from the reserve."""
+        position = len(self.trail.tokens)
+        marker = self.tokenizer.encode(self.profile.think_end or "")
+        if self._room < len(marker) + 1:
+            return Step(tokens=(), text="", stop=Stop.CONTEXT)
+        self.answer_start = position
+        forced = await self.append(marker)
+        self.answer_start = None if forced.stop is Stop.BUDGET else len(self.trail.tokens)
+        return forced
+
+    def _drop_unfinished_step(self) -> None:
+        """A model with a mark of its own learned to conclude behind whole steps only."""
+        if self.profile.step_mark is None or not self.trail.steps or self.trail.steps[-1].stop is Stop.MARK:
+            return
+        position = len(self.trail.tokens) - len(self.trail.steps[-1].tokens)
+        self.truncate(max(position, self.trail.born_at))
+
+    @property
+    def _room(self) -> int:
+        """Positions that are left in the context."""
+        return self.run.models[self.model].max_model_len - len(self.prompt) - len(self.trail.tokens)
 
     def _find_think_end(self, appended: int) -> None:
         """Forced text may end thinking, as a model's own does."""
@@ -348,5 +385,7 @@ class SearchBranch:
     def _affordable(self) -> int:
         left = self.run.ledger.tokens_left(answering=False)
         if left is None:
-            raise UsageError("n=None, as many as the budget allows, needs a budget of tokens: give one, or give n")
+            raise UsageError(
+                "n=None, as many as the budget allows, needs a budget of tokens: give one, or give n"
+            )
         return max(1, min(MAX_UNBOUNDED_FORK, left // MIN_SOLUTION_TOKENS))

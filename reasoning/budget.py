@@ -13,9 +13,9 @@ Positive = Annotated[int, Meta(ge=1)]
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Every given field is a hard limit (design section 3).
 
-    `tokens`: positions committed to any branch by any model. `flops`: logical work. `seconds`: wall clock of the run.
-    `kv_tokens`: policy positions owned at once. `answer_reserve`: tokens kept back for the answer phase; None gives
-    `min(256, tokens // 8)` to models that have one.
+    `tokens`: positions committed to any branch by any model. `flops`: logical work. `seconds`: wall clock
+    of the run. `kv_tokens`: policy positions owned at once. `answer_reserve`: tokens kept back for the
+    answer phase; None gives `min(256, tokens // 8)` to models that have one.
     """
 
     tokens: Positive | None = None
@@ -33,8 +33,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"budget answer_reserve={self.answer_reserve}: give 0 or more tokens")
         if self.tokens is not None and (self.answer_reserve or 0) >= self.tokens and self.answer_reserve:
             raise UsageError(
-                f"budget answer_reserve={self.answer_reserve} leaves no token of tokens={self.tokens} for thinking: "
-                "give a smaller reserve"
+                f"budget answer_reserve={self.answer_reserve} leaves no token of tokens={self.tokens} "
+                "for thinking: give a smaller reserve"
             )
 
     def reserve(self, *, thinks: bool) -> int:

@@ -1,12 +1,14 @@
 """Who goes next in one search: by logical time where a run must be reproducible, by the wall clock elsewhere.
 
-Logical time makes a search a discrete event simulation. Every running extension has a time: that at which it began plus
-the tokens committed since. No token beyond time t is granted before all events up to t (an extension that ended, a
-score) were delivered, in the order of (time, branch path), and what they woke has come to rest. So which branch gets the
-last token, which candidate is offered first and what a prune finds depend on the seed alone, not on batch, chunk or machine.
+Logical time makes a search a discrete event simulation. Every running extension has a time: that at which
+it began plus the tokens committed since. No token beyond time t is granted before all events up to t (an
+extension that ended, a score) were delivered, in the order of (time, branch path), and what they woke has
+come to rest. So which branch gets the last token, which candidate is offered first and what a prune finds
+depend on the seed alone, not on batch, chunk or machine.
 """
 
 import enum
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -22,7 +24,8 @@ class TicketKind(enum.Enum):
 class Ticket:
     """One request of one branch, from its start until its result is delivered.
 
-    `committed_time` is the logical time up to which its tokens are committed; `ended` is set when the engine is done.
+    `committed_time` is the logical time up to which its tokens are committed; `ended` is set when the
+    engine is done.
     """
 
     __slots__ = ("delivered", "ended", "granted", "in_flight", "kind", "path", "start", "suspended")
@@ -47,8 +50,8 @@ class Ticket:
 
 
 class Clock(Protocol):
-    """The order of one search. `may_grant`, `granted`, `committed` and `refunded` run on the engine's thread under the
-    ledger's lock, the rest on the event loop."""
+    """The order of one search. `may_grant`, `granted`, `committed` and `refunded` run on the engine's
+    thread under the ledger's lock, the rest on the event loop."""
 
     reproducible: bool
 
@@ -57,14 +60,17 @@ class Clock(Protocol):
         ...
 
     def may_grant(self, ticket: Ticket, *, scarce: bool) -> bool:
-        """Whether the ticket's next work may start now. `scarce`: the budget may not cover one more round for all."""
+        """Whether the ticket's next work may start now. `scarce`: the budget may not cover one more round
+        for all."""
         ...
 
     def granted(self, ticket: Ticket) -> None:
         """A token was granted and is in flight."""
         ...
 
-    def committed(self, ticket: Ticket) -> None: ...
+    def committed(self, ticket: Ticket) -> bool:
+        """The token is committed; true where an event that waited for it may be due now."""
+        ...
 
     def refunded(self, ticket: Ticket) -> None: ...
 
@@ -102,8 +108,9 @@ class WallClock:
         ticket.granted += 1
         ticket.in_flight += 1
 
-    def committed(self, ticket: Ticket) -> None:
+    def committed(self, ticket: Ticket) -> bool:
         ticket.in_flight -= 1
+        return False
 
     def refunded(self, ticket: Ticket) -> None:
         ticket.granted -= 1
@@ -121,19 +128,22 @@ class WallClock:
 
 
 class LogicalClock:
-    """Logical time; see the module's text. `settled` says that nothing woken by the last event is still on its way."""
+    """Logical time; see the module's text. `settled` says that nothing woken by the last event is still on
+    its way."""
 
     reproducible = True
 
     def __init__(self) -> None:
         self.now = 0
         self.settled = False
+        self.moved: Callable[[], None] = lambda: None
+        """Called when there may be something to deliver or to start."""
         self._tickets: dict[Path, Ticket] = {}
 
     def begin(self, path: Path, kind: TicketKind) -> Ticket:
         ticket = Ticket(path, kind, self.now)
         self._tickets[path] = ticket
-        self.settled = False
+        self._move()
         return ticket
 
     def may_grant(self, ticket: Ticket, *, scarce: bool) -> bool:
@@ -149,9 +159,9 @@ class LogicalClock:
             if other.ended:
                 if other.committed_time <= ticket.committed_time:
                     return False
-            elif other.committed_time < ticket.committed_time:
-                return False
-            elif scarce and other.in_flight == 0 and other.key < ticket.key:
+            elif other.committed_time < ticket.committed_time or (
+                scarce and other.in_flight == 0 and other.key < ticket.key
+            ):
                 return False
         return True
 
@@ -159,8 +169,9 @@ class LogicalClock:
         ticket.granted += 1
         ticket.in_flight += 1
 
-    def committed(self, ticket: Ticket) -> None:
+    def committed(self, ticket: Ticket) -> bool:
         ticket.in_flight -= 1
+        return any(other.ended for other in self._tickets.values())
 
     def refunded(self, ticket: Ticket) -> None:
         ticket.granted -= 1
@@ -168,13 +179,13 @@ class LogicalClock:
 
     async def finish(self, ticket: Ticket) -> None:
         ticket.ended = True
-        self.settled = False
+        self._move()
         await ticket.delivered.wait()
 
     def drop(self, ticket: Ticket) -> None:
         if self._tickets.get(ticket.path) is ticket:
             del self._tickets[ticket.path]
-            self.settled = False
+            self._move()
 
     def running(self) -> list[Ticket]:
         tickets = (self._tickets[path] for path in sorted(self._tickets))
@@ -189,6 +200,10 @@ class LogicalClock:
         self.now = max(self.now, ticket.committed_time)
         ticket.delivered.set()
         return True
+
+    def _move(self) -> None:
+        self.settled = False
+        self.moved()
 
     def _next_extension(self) -> Ticket | None:
         """The earliest ended extension, once no running one can still end before it."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import anyio.lowlevel
+import msgspec
 
 from ..engine.protocol import ExtendParams, Extension
 from ..engine.sampling.params import SamplingParams
@@ -21,22 +22,41 @@ if TYPE_CHECKING:
 _CUT = (Stop.BUDGET, Stop.CANCELLED, Stop.CONTEXT)
 
 
-async def extend_branch(
-    branch: "SearchBranch",
-    until: Until,
-    max_tokens: int | None,
-    sampling: SamplingParams,
-    model: str,
-    strings: tuple[str, ...],
-) -> Step:
-    """Extend as `Branch.extend` says. Thinking and answer are two requests: the answer alone may use the reserve."""
+class Leg(msgspec.Struct, frozen=True):
+    """What stays the same over the requests that one `extend` makes."""
+
+    sampling: SamplingParams
+    model: str
+    strings: tuple[str, ...]
+
+
+async def extend_branch(branch: "SearchBranch", until: Until, max_tokens: int | None, leg: Leg) -> Step:
+    """Extend as `Branch.extend` says, once the budget lets the branch start."""
+    run = branch.run
+    run.touch()
+    limit = _limit(branch, until, max_tokens, leg.model)
+    if limit <= 0:
+        await anyio.lowlevel.checkpoint()
+        return Step(tokens=(), text="", stop=Stop.CONTEXT)
+    await run.admission.enter(branch.path, until, limit, answering=branch.answering)
+    run.touch()
+    ended_by_itself = False
+    try:
+        step = await _extend_phases(branch, until, limit, leg)
+        ended_by_itself = step.stop not in _CUT
+        return step
+    finally:
+        run.admission.leave(branch.path, ended_by_itself=ended_by_itself)
+
+
+async def _extend_phases(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -> Step:
+    """Thinking and answer are two requests: the answer alone may use the reserve."""
     if until not in (Until.ANSWER, Until.END) or branch.answering:
-        return await _extend_once(branch, until, max_tokens, sampling, model, strings)
-    first = await _extend_once(branch, Until.THINK, max_tokens, sampling, model, strings)
-    left = None if max_tokens is None else max_tokens - first.generated
-    if first.stop is not Stop.THINK_END or left == 0 or not branch.live:
+        return await _request(branch, until, limit, leg)
+    first = await _request(branch, Until.THINK, limit, leg)
+    if first.stop is not Stop.THINK_END or first.generated == limit or not branch.live:
         return first
-    second = await _extend_once(branch, until, left, sampling, model, strings)
+    second = await _request(branch, until, limit - first.generated, leg)
     return Step(
         tokens=first.tokens + second.tokens,
         text=first.text + second.text,
@@ -46,33 +66,9 @@ async def extend_branch(
     )
 
 
-async def _extend_once(
-    branch: "SearchBranch",
-    until: Until,
-    max_tokens: int | None,
-    sampling: SamplingParams,
-    model: str,
-    strings: tuple[str, ...],
-) -> Step:
-    run = branch.run
-    run.touch()
-    limit = _limit(branch, until, max_tokens, model)
-    if limit <= 0:
-        await anyio.lowlevel.checkpoint()
-        return Step(tokens=(), text="", stop=Stop.CONTEXT)
-    await run.admission.enter(branch.path, until, limit, answering=branch.answering)
-    run.touch()
-    ended_by_itself = False
-    try:
-        step = await _request(branch, until, limit, sampling, model, strings)
-        ended_by_itself = step.stop not in _CUT
-        return step
-    finally:
-        run.admission.leave(branch.path, ended_by_itself=ended_by_itself)
-
-
 def _limit(branch: "SearchBranch", until: Until, max_tokens: int | None, model: str) -> int:
-    """Tokens that the extension may take: room in the context, the step's length, what the caller and the run allow."""
+    """Tokens that the extension may take: room in the context, the step's length, what caller and run
+    allow."""
     run = branch.run
     limits = [run.models[model].max_model_len - len(branch.prompt) - len(branch.tokens)]
     if until is Until.STEP:
@@ -84,12 +80,10 @@ def _limit(branch: "SearchBranch", until: Until, max_tokens: int | None, model: 
     return min(limits)
 
 
-async def _request(
-    branch: "SearchBranch", until: Until, limit: int, sampling: SamplingParams, model: str, strings: tuple[str, ...]
-) -> Step:
+async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -> Step:
     """One `extend` of the engine, in the clock's order."""
     run = branch.run
-    sequence = branch.sequence(model)
+    sequence = branch.sequence(leg.model)
     branch.closed = False
     with run.ledger.lock:
         run.kv.use(branch)
@@ -100,12 +94,12 @@ async def _request(
     meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.answering)
     rule = StopRule(
         until=until,
-        eos_ids=run.models[model].profile.stop_ids,
-        strings=strings,
+        eos_ids=run.models[leg.model].profile.stop_ids,
+        strings=leg.strings,
         mark=run.step_mark,
         tokens_per_step=run.tokens_per_step,
     )
-    params = ExtendParams(sampling=sampling, stop=rule, max_tokens=limit, order=branch.path)
+    params = ExtendParams(sampling=leg.sampling, stop=rule, max_tokens=limit, order=branch.path)
     try:
         extension = await run.backend.extend(sequence, params, meter)
         await run.clock.finish(ticket)
@@ -113,7 +107,7 @@ async def _request(
         _abandon(branch, ticket, node, error)
         raise
     run.touch()
-    return _take(branch, extension, track, model)
+    return _take(branch, extension, track, leg.model)
 
 
 def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseException) -> None:

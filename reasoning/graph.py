@@ -25,9 +25,9 @@ class NodeState(enum.StrEnum):
 class Node(msgspec.Struct, kw_only=True, eq=False):
     """One step of one branch: positions `[start, start + length)` of its path, prompt included.
 
-    `tokens_spent` and `flops_spent` are what the ledger was charged for this node; they stay when the step is pruned or
-    truncated. `scores` holds the last value by verifier name. `owners` counts the live branches whose path holds the
-    node.
+    `tokens_spent` and `flops_spent` are what the ledger was charged for this node; they stay when the step
+    is pruned or truncated. `scores` holds the last value by verifier name. `owners` counts the live
+    branches whose path holds the node.
     """
 
     id: str
@@ -84,9 +84,8 @@ class SearchGraph:
         self.nx_graph.remove_node(node.id)
 
     def nodes(self) -> Iterator[Node]:
-        """All nodes in the order they were added."""
-        for _, node in self.nx_graph.nodes(data="node"):
-            yield node
+        """All nodes by branch path and index: the order is the same however the branches interleaved."""
+        yield from sorted((node for _, node in self.nx_graph.nodes(data="node")), key=_place)
 
     def __len__(self) -> int:
         return self.nx_graph.number_of_nodes()
@@ -106,7 +105,8 @@ class SearchGraph:
         plain = nx.DiGraph()
         for node in self.nodes():
             plain.add_node(node.id, **_attributes(node))
-        plain.add_edges_from(self.nx_graph.edges)
+        for node in self.nodes():
+            plain.add_edges_from((parent, node.id) for parent in self.nx_graph.predecessors(node.id))
         return plain
 
     def to_node_link(self) -> dict[str, Any]:
@@ -154,6 +154,11 @@ class SearchGraph:
         raise UsageError(f"graph format {suffix!r}: use .json, .graphml or .mmd")
 
 
+def _place(node: Node) -> tuple[tuple[int, ...], int]:
+    branch, _, index = node.id.partition("#")
+    return tuple(map(int, branch.split("."))), int(index)
+
+
 def _attributes(node: Node) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(node, name) for name in _EXPORTED}
     values["state"] = str(node.state)
@@ -170,4 +175,11 @@ def _printable(text: str) -> str:
 
 def _mermaid_text(text: str) -> str:
     short = text if len(text) <= 60 else text[:57] + "..."
-    return _printable(short).replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;").replace("\n", "<br/>")
+    return (
+        _printable(short)
+        .replace("&", "#amp;")
+        .replace('"', "#quot;")
+        .replace("<", "#lt;")
+        .replace(">", "#gt;")
+        .replace("\n", "<br/>")
+    )

@@ -1,4 +1,5 @@
-"""Which policy positions one search owns, in logical terms, and who gives way at the cap (`Budget.kv_tokens`)."""
+"""Which policy positions one search owns, in logical terms, and who gives way at the cap
+(`Budget.kv_tokens`)."""
 
 import enum
 from typing import Protocol
@@ -35,15 +36,16 @@ class Room(enum.Enum):
 class OwnedKv:
     """Positions of the policy that live branches own, a shared one counted once.
 
-    A node is owned while a live, unparked branch has it on its path (`Node.owners`). At the cap idle branches are
-    parked, the longest idle first; then the running branch that comes last waits; alone at the cap, a branch ends.
-    Called under the ledger's lock.
+    A node is owned while a live, unparked branch has it on its path (`Node.owners`). At the cap idle
+    branches are parked, the longest idle first; then the running branch that comes last waits; alone at the
+    cap, a branch ends. Called under the ledger's lock.
     """
 
     def __init__(self, cap: int | None) -> None:
         self.cap = cap
         self.owned = 0
         self.peak = 0
+        self.refused = False
         self._holders: dict[Path, KvHolder] = {}
 
     def own(self, holder: KvHolder) -> None:
@@ -110,7 +112,8 @@ class OwnedKv:
         return Room.YIELD if last is ticket else Room.LATER
 
     def may_resume(self, holder: KvHolder, running: list[Ticket]) -> bool:
-        """Whether a suspended branch fits again, with one position to go on; it always does when no other runs."""
+        """Whether a suspended branch fits again, with one position to go on; it always does when no other
+        runs."""
         if self.cap is None or all(t.suspended for t in running):
             return True
         return self.owned + self._missing(holder) + 1 <= self.cap

@@ -1,4 +1,5 @@
-"""The account of one budget: what was spent, what may still be, and which branch starts next when it is scarce."""
+"""The account of one budget: what was spent, what may still be, and which branch starts next when it is
+scarce."""
 
 import threading
 import time
@@ -28,8 +29,9 @@ class Cap(msgspec.Struct, kw_only=True, eq=False):
 class Ledger:
     """Spent and reserved tokens and flops of one run, charged from the engine's thread and the event loop's.
 
-    A charge is all or nothing, so `tokens_spent <= budget.tokens` whatever the concurrency. Thinking sees the budget
-    less `reserve`; the reserve is there so that a run ends with an answer, and is let go with the first complete one.
+    A charge is all or nothing, so `tokens_spent <= budget.tokens` whatever the concurrency. Thinking sees
+    the budget less `reserve`; the reserve is there so that a run ends with an answer, and is let go with
+    the first complete one.
     """
 
     def __init__(self, budget: Budget, *, thinks: bool, now: Callable[[], float] = time.monotonic) -> None:

@@ -11,10 +11,13 @@ from .track import Track
 class BranchMeter:
     """Implements `engine.protocol.Meter` for one request of one branch.
 
-    `track` attributes what is granted to the nodes of the branch's path, so that the sum of the node costs is the ledger.
+    `track` attributes what is granted to the nodes of the branch's path, so that the sum of the node costs
+    is the ledger.
     """
 
-    def __init__(self, run: Run, ticket: Ticket, track: Track, caps: tuple[Cap, ...], *, answering: bool) -> None:
+    def __init__(
+        self, run: Run, ticket: Ticket, track: Track, caps: tuple[Cap, ...], *, answering: bool
+    ) -> None:
         self._run = run
         self._ticket = ticket
         self._track = track
@@ -43,9 +46,12 @@ class BranchMeter:
 
     def commit(self, work: Work) -> None:
         """The step that executed the work was committed."""
-        if work.tokens:
-            with self._run.ledger.lock:
-                self._run.clock.committed(self._ticket)
+        if not work.tokens:
+            return
+        with self._run.ledger.lock:
+            due = self._run.clock.committed(self._ticket)
+        if due:
+            self._run.wake()
 
     def refund(self, work: Work) -> None:
         """The work was granted and never executed."""

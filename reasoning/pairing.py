@@ -22,7 +22,9 @@ def check_pairing(strategy: Strategy, verifier: Verifier | None, backend: Backen
     """Raises `CapabilityError` or `UsageError`, in one line that names the option to give."""
     needs, name = strategy.needs, type(strategy).__struct_config__.tag
     if (needs.step_scores or needs.scores) and verifier is None:
-        raise CapabilityError(f"strategy {name} needs a verifier: give --verifier, or a reward model with --prm")
+        raise CapabilityError(
+            f"strategy {name} needs a verifier: give --verifier, or a reward model with --prm"
+        )
     if needs.step_scores and verifier is not None and not verifier.step_scores:
         raise CapabilityError(
             f"strategy {name} needs scores of single steps, which verifier {verifier.name!r} does not give: "
@@ -42,4 +44,6 @@ def check_pairing(strategy: Strategy, verifier: Verifier | None, backend: Backen
         if model not in backend.models:
             raise CapabilityError(f"verifier {verifier.name!r} needs the model {model!r}: give --{model}")
         if backend.models[model].head == "reward" and not backend.capabilities.score_reward:
-            raise CapabilityError(f"verifier {verifier.name!r} needs reward scores, which this engine does not give")
+            raise CapabilityError(
+                f"verifier {verifier.name!r} needs reward scores, which this engine does not give"
+            )

@@ -65,8 +65,9 @@ def make_prompt(problem: Problem, source: ModelSource, info: ModelInfo, *, think
         tokens = _without_thinking(tokens, info)
     if len(tokens) >= info.max_model_len:
         raise CapacityError(
-            f"prompt of {len(tokens)} tokens: the context of model {info.source!r} holds {info.max_model_len}, "
-            "at least one of them for the answer; give a shorter problem, or a larger --max-model-len where the model can"
+            f"prompt of {len(tokens)} tokens: the context of model {info.source!r} holds "
+            f"{info.max_model_len}, at least one of them for the answer; give a shorter problem, or a larger "
+            "--max-model-len where the model can"
         )
     return Prompt(tuple(tokens), tuple(notes))
 

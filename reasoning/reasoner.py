@@ -33,11 +33,13 @@ DEFAULT_STRATEGY = "best_of_n(n=16)"
 class Reasoner:
     """Solves problems on models that stay open.
 
-    Made by `Reasoner.open` (models), or `Reasoner.over` (a back end of one's own). `reproducible`: the same seed gives the
-    same solution whatever else runs (all but `usage.engine`).
+    Made by `Reasoner.open` (models), or `Reasoner.over` (a back end of one's own). `reproducible`: the same
+    seed gives the same solution whatever else runs (all but `usage.engine`).
     """
 
-    def __init__(self, backend: Backend, source: ModelSource, settler: Settler, *, reproducible: bool) -> None:
+    def __init__(
+        self, backend: Backend, source: ModelSource, settler: Settler, *, reproducible: bool
+    ) -> None:
         self.backend = backend
         self.source = source
         self.reproducible = reproducible
@@ -65,7 +67,8 @@ class Reasoner:
         reproducible: bool | None = None,
         deterministic: bool | None = None,
     ) -> "AsyncIterator[Reasoner]":
-        """Open models by `--model`'s names (design section 7). `kv_memory` in bytes, for all of them together.
+        """Open models by `--model`'s names (design section 7). `kv_memory` in bytes, for all of them
+        together.
 
         Raises `ModelLoadError` in one line.
         """
@@ -84,10 +87,13 @@ class Reasoner:
             max_step_tokens=max_step_tokens,
             deterministic=deterministic,
             settle=settler.settle,
+            due=settler.due,
         )
         async with opened.engine:
             chosen = opened.source.reproducible if reproducible is None else reproducible
-            async with cls.over(opened.engine, source=opened.source, reproducible=chosen, settler=settler) as reasoner:
+            async with cls.over(
+                opened.engine, source=opened.source, reproducible=chosen, settler=settler
+            ) as reasoner:
                 yield reasoner
 
     @classmethod
@@ -100,15 +106,20 @@ class Reasoner:
         reproducible: bool = True,
         settler: Settler | None = None,
     ) -> "AsyncIterator[Reasoner]":
-        """A reasoner on a back end that is already open. The engine should await `settler.settle` after deliveries."""
+        """A reasoner on a back end that is already open. The engine should await `settler.settle` after
+        deliveries."""
         settler = settler or Settler()
         source = source or ModelSource(name=backend.models["policy"].source, policy=Path())
+        failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(settler.run)
             try:
                 yield cls(backend, source, settler, reproducible=reproducible)
-            finally:
-                group.cancel_scope.cancel()
+            except Exception as error:  # raised below: a task group would wrap it
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def solve(
         self,
@@ -131,8 +142,9 @@ class Reasoner:
     ) -> Solution:
         """Solve one problem; see `Solution` for what comes back whatever ended it.
 
-        `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run apart. `step` is
-        "mark:TEXT" or "tokens:N". `interrupt` ends the search with reason cancelled. Raises `UsageError`, `CapabilityError`.
+        `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run
+        apart. `step` is "mark:TEXT" or "tokens:N". `interrupt` ends the search with reason cancelled.
+        Raises `UsageError`, `CapabilityError`.
         """
         if isinstance(strategy, str):
             strategy = parse_strategy(strategy)
@@ -152,6 +164,7 @@ class Reasoner:
         stepping = parse_step(step)
         run = Run(
             backend=self.backend,
+            model_name=self.source.name,
             problem=problem,
             budget=budget or DEFAULT_BUDGET,
             seed=secrets.randbits(32) if seed is None else seed,
@@ -173,7 +186,8 @@ class Reasoner:
     async def solve_many(
         self, problems: Sequence[str | Problem], strategy: Strategy | str = DEFAULT_STRATEGY, **options: Any
     ) -> list[Solution | Exception]:
-        """Solve problems side by side on one engine; results in input order, an error in the place of its problem."""
+        """Solve problems side by side on one engine; results in input order, an error in the place of its
+        problem."""
         results: dict[int, Solution | Exception] = {}
 
         async def one(index: int, problem: str | Problem) -> None:

@@ -1,6 +1,7 @@
 """The state that all parts of one search share: engine, ledger, clock, graph and events."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -23,7 +24,8 @@ log = structlog.get_logger(__name__)
 
 
 def branch_seed(run_seed: int, problem_id: str, path: Path) -> int:
-    """The 64-bit seed of a branch: a hash of run, problem and path, so that no two branches share their noise."""
+    """The 64-bit seed of a branch: a hash of run, problem and path, so that no two branches share their
+    noise."""
     text = f"{run_seed}\x00{len(problem_id)}\x00{problem_id}\x00{'.'.join(map(str, path))}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -43,6 +45,7 @@ class Run:
         self,
         *,
         backend: Backend,
+        model_name: str,
         problem: Problem,
         budget: Budget,
         seed: int,
@@ -60,6 +63,7 @@ class Run:
         self.backend = backend
         self.models: Mapping[str, ModelInfo] = backend.models
         self.policy = "policy"
+        self.model_name = model_name
         self.problem = problem
         self.problem_id = problem.id or problem.text
         self.seed = seed
@@ -84,7 +88,9 @@ class Run:
         self._settler = settler
         if settler is not None and isinstance(self.clock, LogicalClock):
             self.rest = Rest(self.clock, settler)
+            self.clock.moved = self.rest.touch
             settler.register(self.rest, self)
+        self._thread = threading.get_ident()
         self._on_event = on_event
         self._holders: dict[Path, KvHolder] = {}
         self._live: dict[Path, Prunable] = {}
@@ -110,8 +116,18 @@ class Run:
         if self.rest is not None:
             self.rest.touch()
 
+    def wake(self) -> None:
+        """An event may be due. From the engine's thread the settler learns of it at the next delivery."""
+        if self.rest is None:
+            return
+        if threading.get_ident() == self._thread:
+            self.rest.touch()
+        else:
+            self.rest.wake_from_thread()
+
     def outside(self, delta: int) -> None:
-        """A task waits for work that is not the engine's (+1), or has it (-1): the search cannot settle meanwhile."""
+        """A task waits for work that is not the engine's (+1), or has it (-1): the search cannot settle
+        meanwhile."""
         if self.rest is not None:
             self.rest.external += delta
             self.rest.touch()
@@ -126,7 +142,8 @@ class Run:
         return self._on_event is not None
 
     def scarce(self, *, answering: bool) -> bool:
-        """Whether one more token for every running branch may not be covered, so that the order of grants matters."""
+        """Whether one more token for every running branch may not be covered, so that the order of grants
+        matters."""
         budget = self.ledger.budget
         if budget.flops is not None or budget.kv_tokens is not None:
             return True
@@ -137,15 +154,18 @@ class Run:
         """The verdict for a branch at the KV cap."""
         match room:
             case Room.NEVER:
-                self.ledger.refused = True
+                self.ledger.refused = self.kv.refused = True
                 return Verdict.REFUSED
             case Room.YIELD:
+                self.wake()
                 return Verdict.YIELD
+        self.wake()
         self.backend.notify()
         return Verdict.DEFER
 
     def try_resume(self, ticket: Ticket, holder: KvHolder) -> bool:
-        """Let a suspended branch go on where it fits again. In logical time this waits until the search is at rest."""
+        """Let a suspended branch go on where it fits again. In logical time this waits until the search is
+        at rest."""
         if isinstance(self.clock, LogicalClock):
             return False
         return self._resume(ticket, holder)

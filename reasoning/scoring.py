@@ -34,7 +34,9 @@ class BranchLease:
         scores = await self._score(model, logprobs_from=len(self._branch.prompt) + start)
         return None if scores.refused else scores.logprobs
 
-    async def _score(self, model: str, *, reward_at: tuple[int, ...] = (), logprobs_from: int | None = None) -> Scores:
+    async def _score(
+        self, model: str, *, reward_at: tuple[int, ...] = (), logprobs_from: int | None = None
+    ) -> Scores:
         branch, run = self._branch, self._branch.run
         sequence = branch.sequence(model)
         with run.ledger.lock:

@@ -1,5 +1,6 @@
 """One problem in progress: what a strategy drives."""
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import structlog
 from anyio.streams.memory import MemoryObjectSendStream
 
 from ..engine.text.tokenizer import Message
+from ..verifiers.answer import canonical
 from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
 from ..verifiers.vote import Ballot, Select, select
@@ -43,7 +45,10 @@ class Offer:
             mean_logprob=branch.mean_logprob,
         )
         answer = self.record.answer
-        self.key = answer if answer is None or task is None else task.canonical(answer)
+        if answer is None:
+            self.key = None
+        else:
+            self.key = canonical(answer) if task is None else task.canonical(answer)
 
     def ballot(self) -> Ballot:
         """The candidate as the vote sees it."""
@@ -59,7 +64,8 @@ class Offer:
 
 
 class TreeSearch:
-    """Implements `strategies.base.Search`. `on_solved` is called once a sound verifier passed an offered candidate."""
+    """Implements `strategies.base.Search`. `on_solved` is called once a sound verifier passed an offered
+    candidate."""
 
     def __init__(
         self, run: Run, *, prompt: Sequence[int], selection: Select, on_solved: Callable[[], None] | None
@@ -180,7 +186,8 @@ class TreeSearch:
                 log.warning("branch failed", branch=branch.id, error=str(error), kind=type(error).__name__)
                 return
             self.run.touch()
-            sender.send_nowait(branch)
+            with contextlib.suppress(anyio.BrokenResourceError):
+                sender.send_nowait(branch)
 
     async def open(self, prompt: str | Sequence[int], *, model: str = "policy") -> SearchBranch:
         self.run.touch()

@@ -8,8 +8,9 @@ import anyio.lowlevel
 from .clock import LogicalClock
 
 QUIET_TURNS = 8
-"""Turns of the event loop without a call into the orchestrator after which a search counts as settled. A woken task
-needs one turn to run, one that ends a task group up to four more to wake the task that waits for it."""
+"""Turns of the event loop without a call into the orchestrator after which a search counts as settled. A
+woken task needs one turn to run, one that ends a task group up to four more to wake the task that waits for
+it."""
 
 
 class SettleHook(Protocol):
@@ -25,7 +26,8 @@ class SettleHook(Protocol):
 
 
 class Rest:
-    """Whether one search has come to rest. `touch` says that it moves; while `external` work is out it cannot settle."""
+    """Whether one search has come to rest. `touch` says that it moves; while `external` work is out it
+    cannot settle."""
 
     def __init__(self, clock: LogicalClock, settler: "Settler") -> None:
         self.clock = clock
@@ -39,16 +41,22 @@ class Rest:
         self.clock.settled = False
         self._settler.wake(self)
 
+    def wake_from_thread(self) -> None:
+        """The engine's thread made an event due; the settler learns of it at the next delivery."""
+        self._settler.note_due(self)
+
 
 class Settler:
     """Drives the logical clocks of all searches on one engine: turn by turn until each is settled.
 
-    `run` is a task of the reasoner. `settle` is given to the engine, which awaits it after each delivery before it plans again.
+    `run` is a task of the reasoner. `settle` is given to the engine, which awaits it after each delivery
+    before it plans again.
     """
 
     def __init__(self) -> None:
         self._moving: dict[int, tuple[Rest, SettleHook]] = {}
         self._hooks: dict[int, SettleHook] = {}
+        self._due: list[Rest] = []
         self._awake = anyio.Event()
 
     def register(self, rest: Rest, hook: SettleHook) -> None:
@@ -65,6 +73,14 @@ class Settler:
             self._moving[id(rest)] = (rest, hook)
             self._awake.set()
 
+    def note_due(self, rest: Rest) -> None:
+        """Called on the engine's thread: an event of this search may be due."""
+        self._due.append(rest)
+
+    def due(self) -> bool:
+        """Asked on the engine's thread after each step: whether `settle` has something to do."""
+        return bool(self._due)
+
     async def run(self) -> None:
         """Turn after turn while a search moves; asleep otherwise."""
         while True:
@@ -76,6 +92,8 @@ class Settler:
 
     async def settle(self) -> None:
         """Return once no search moves, those that wait for work outside apart."""
+        while self._due:
+            self._due.pop().touch()
         for _ in range(2):
             await anyio.lowlevel.checkpoint()
         while any(rest.external == 0 for rest, _ in self._moving.values()):

@@ -25,8 +25,9 @@ class Reason(enum.StrEnum):
 class Usage(msgspec.Struct, kw_only=True):
     """What was spent. All but `engine` is the same for one seed whatever else ran.
 
-    `tokens` and `flops` are the ledger's (design section 3); `prompt_tokens`, `scored_tokens` are positions outside of
-    `tokens`; `discarded_tokens` were paid for and are not part of the returned branch. `seconds` is in `engine`.
+    `tokens` and `flops` are the ledger's (design section 3); `prompt_tokens`, `scored_tokens` are positions
+    outside of `tokens`; `discarded_tokens` were paid for and are not part of the returned branch. `seconds`
+    is in `engine`.
     """
 
     tokens: int = 0
@@ -87,4 +88,7 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
 
 def engine_figures(usage: EngineUsage, *, seconds: float) -> dict[str, Any]:
     """`usage.engine`: the figures that depend on the machine and on what else ran."""
-    return {"seconds": round(seconds, 4), **msgspec.to_builtins(usage)}
+    figures = msgspec.to_builtins(usage)
+    for now in ("kv_tokens", "kv_unshared_tokens"):  # what is held at this moment says nothing about the run
+        del figures[now]
+    return {"seconds": round(seconds, 4), **figures}

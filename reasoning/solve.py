@@ -36,8 +36,8 @@ async def run_search(
 ) -> Solution:
     """Let `strategy` solve the run's problem; returns its incumbent whatever ended it.
 
-    Raises `UsageError` and `CapabilityError` of a wrong pairing; any other error of the strategy ends the search with
-    reason failed. Cancelling the caller raises, after all branches were pruned.
+    Raises `UsageError` and `CapabilityError` of a wrong pairing; any other error of the strategy ends the
+    search with reason failed. Cancelling the caller raises, after all branches were pruned.
     """
     seconds = run.ledger.seconds_left
     end = _End(anyio.CancelScope())
@@ -83,7 +83,9 @@ async def _run_strategy(strategy: Strategy, search: Search, end: _End) -> None:
     except Exception as error:
         end.error = _single(error)
         if not isinstance(end.error, UsageError | CapabilityError):
-            log.error("strategy failed", error=str(end.error), kind=type(end.error).__name__, exc_info=end.error)
+            log.error(
+                "strategy failed", error=str(end.error), kind=type(end.error).__name__, exc_info=end.error
+            )
 
 
 def _single(error: BaseException) -> BaseException:
@@ -102,7 +104,7 @@ def _reason(run: Run, search: TreeSearch, end: _End) -> Reason:
         return Reason.FAILED
     if run.ledger.seconds_left == 0.0:
         return Reason.DEADLINE
-    if run.ledger.refused and run.ledger.spent:
+    if run.ledger.refused and (run.ledger.spent or run.kv.refused):
         return Reason.BUDGET
     best = search.incumbent
     if best is not None and best.record.verified is True:
@@ -124,7 +126,7 @@ def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> So
         candidates=tuple(offer.record for offer in search.offers),
         graph=run.graph,
         seed=run.seed,
-        model=run.models[run.policy].source,
+        model=run.model_name,
         strategy=as_dict(strategy),
         notes=tuple(run.notes),
         error=None if error is None else str(error) or type(error).__name__,
@@ -151,4 +153,3 @@ def _usage(run: Run, best: Offer | None) -> Usage:
         discarded_tokens=max(0, ledger.tokens_spent - kept),
         engine=engine_figures(run.usage, seconds=ledger.elapsed_s),
     )
-

@@ -11,9 +11,9 @@ from ..engine.errors import ModelLoadError
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     """A model to open, and the companions that come with it.
 
-    `draft`, `prm` are used where the caller names none. `reproducible` and `deterministic` are the defaults of this
-    source (design sections 2 and 4). `tasks_only`: the model reads nothing but its tasks' prompts; other text is refused
-    with `solves`, one line that says what it can do.
+    `draft`, `prm` are used where the caller names none. `reproducible` and `deterministic` are the defaults
+    of this source (design sections 2 and 4). `tasks_only`: the model reads nothing but its tasks' prompts;
+    other text is refused with `solves`, one line that says what it can do.
     """
 
     name: str
@@ -45,8 +45,8 @@ def find_source(name: str) -> ModelSource:
         return ModelSource(name=name, policy=_download(name))
     known = ", ".join(named_sources())
     raise ModelLoadError(
-        f"model {name!r}: no such folder or file; give a folder with safetensors and a tokenizer, a .gguf file, "
-        f"a Hub id (owner/name), or one of: {known}"
+        f"model {name!r}: no such folder or file; give a folder with safetensors and a tokenizer, "
+        f"a .gguf file, a Hub id (owner/name), or one of: {known}"
     )
 
 

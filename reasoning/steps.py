@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 
 def step_ends(branch: "SearchBranch", tokens: Sequence[int]) -> list[int]:
-    """Offsets behind each step in `tokens`, which follow what stands on the branch; the last is `len(tokens)`.
+    """Offsets behind each step in `tokens`, which follow what stands on the branch; the last is
+    `len(tokens)`.
 
-    A step ends at the profile's mark, at the end of thinking, at the end of the sequence, or where the extension ended.
+    A step ends at the profile's mark, at the end of thinking, at the end of the sequence, or where the
+    extension ended.
     """
     run = branch.run
     info = run.models[branch.model]

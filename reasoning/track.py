@@ -10,8 +10,8 @@ from .kv import KvHolder
 class Track:
     """The nodes of a branch at the start of a request, and the node that the request fills.
 
-    Charges to the open node are kept by position until the request ends, since one extension may turn out to be several
-    steps. Positions are absolute: the prompt counts.
+    Charges to the open node are kept by position until the request ends, since one extension may turn out
+    to be several steps. Positions are absolute: the prompt counts.
     """
 
     def __init__(self, holder: KvHolder, nodes: list[Node], open_node: Node) -> None:

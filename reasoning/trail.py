@@ -1,4 +1,5 @@
-"""What stands on one branch: tokens, steps and their nodes, kept in step with the graph and the KV account."""
+"""What stands on one branch: tokens, steps and their nodes, kept in step with the graph and the KV
+account."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,8 +16,8 @@ Decode = Callable[[Sequence[int]], str]
 class Trail:
     """Tokens after the prompt, the steps they form, and one graph node per step.
 
-    `nodes[0]` is the prompt's. A node under way (`begin`) is closed by `end`, `end_extension` or `discard`. The caller
-    holds the ledger's lock where the KV account may be read by the engine's thread.
+    `nodes[0]` is the prompt's. A node under way (`begin`) is closed by `end`, `end_extension` or `discard`.
+    The caller holds the ledger's lock where the KV account may be read by the engine's thread.
     """
 
     def __init__(self, graph: SearchGraph, kv: OwnedKv, decode: Decode, *, branch: str, seed: int) -> None:
@@ -80,8 +81,8 @@ class Trail:
     def end_extension(self, extension: Extension, ends: Sequence[int], track: Track) -> list[Step]:
         """Close the node under way with what the engine generated, as one node per step.
 
-        `ends` are the offsets in `extension.tokens` behind each step. Tokens and work go to the node that holds
-        their position; what was paid for and dropped goes to the last.
+        `ends` are the offsets in `extension.tokens` behind each step. Tokens and work go to the node that
+        holds their position; what was paid for and dropped goes to the last.
         """
         node = self.nodes[-1]
         tokens, logprobs = extension.tokens, extension.logprobs
@@ -152,7 +153,9 @@ class Trail:
         )
 
     def _node(self, kind: str, start: int) -> Node:
-        node = Node(id=f"{self._branch}#{self._made}", branch=self._branch, kind=kind, start=start, seed=self._seed)
+        node = Node(
+            id=f"{self._branch}#{self._made}", branch=self._branch, kind=kind, start=start, seed=self._seed
+        )
         self._made += 1
         return node
 

@@ -28,7 +28,7 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
     console = Console()
     async with Reasoner.open(**msgspec.structs.asdict(opening)) as reasoner:
         say = log.info if printing.json else typer.echo
-        for line in (*reasoner.plan_memory, *asking_lines(asking.strategy, asking.budget)):
+        for line in asking_lines(asking.strategy, asking.budget):
             say(line)
         view = SearchView(problem, asking.budget) if console.is_terminal and not printing.json else None
         async with interruptible(console.show_cursor) as interrupt:
@@ -96,4 +96,5 @@ async def _solve(
 
 
 def _log_event(event: Event) -> None:
-    log.debug("event", **msgspec.to_builtins(event))
+    fields = msgspec.to_builtins(event)
+    log.debug(fields.pop("event"), **fields)

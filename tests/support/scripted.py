@@ -1,7 +1,8 @@
-"""A back end without a model: what each branch writes is a pure function of its text and seed, given by the test.
+"""A back end without a model: what each branch writes is a pure function of its text and seed, given by the
+test.
 
-It drives the real orchestrator: meters are asked as the scheduler would, one token at a time, and `pace` makes branches
-run at different speeds, so that order by wall clock and order by logical time differ.
+It drives the real orchestrator: meters are asked as the scheduler would, one token at a time, and `pace`
+makes branches run at different speeds, so that order by wall clock and order by logical time differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 import anyio.lowlevel
 import msgspec
-
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
     Capabilities,
@@ -76,12 +76,15 @@ class _Sequence(msgspec.Struct):
     running: anyio.CancelScope | None = None
 
     def fork(self, seed: int) -> "_Sequence":
-        return _Sequence(self.model, list(self.tokens), seed, self.usage, self.paid_rows, set(self.paid_heads))
+        return _Sequence(
+            self.model, list(self.tokens), seed, self.usage, self.paid_rows, set(self.paid_heads)
+        )
 
 
 class ScriptedEngine:
-    """Implements `Backend`. `scripts` by model name; `rewards` makes a model a scorer. `fail_at` raises `StepFailed` when
-    that many tokens were generated in all. `tokens_sampled` is the count independent of any ledger."""
+    """Implements `Backend`. `scripts` by model name; `rewards` makes a model a scorer. `fail_at` raises
+    `StepFailed` when that many tokens were generated in all. `tokens_sampled` is the count independent of
+    any ledger."""
 
     def __init__(
         self,
@@ -228,7 +231,8 @@ class ScriptedEngine:
                 await self._notified.wait()
 
     async def _compute(self, sequence: _Sequence, meter: Meter, work: Work) -> None:
-        """Compute what was granted. A cancellation comes before or after, never between the token and its commit."""
+        """Compute what was granted. A cancellation comes before or after, never between the token and its
+        commit."""
         with anyio.CancelScope(shield=True):
             for _ in range(1 + self._pace(sequence.seed, len(sequence.tokens))):
                 await anyio.lowlevel.checkpoint()

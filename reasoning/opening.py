@@ -1,0 +1,101 @@
+"""Opening an engine for a reasoner: sources resolved, defaults chosen, models loaded."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import torch
+
+from ..engine.engine import Engine
+from ..engine.errors import UsageError
+from .source import ModelSource, find_source
+
+SMALL_MODEL_BYTES = 64 << 20
+"""Weights up to this size are computed by one thread: a second one only contends for operators of
+microseconds."""
+
+
+class OpenedEngine(msgspec.Struct, frozen=True):
+    """An engine that is not entered yet, and the source of its policy."""
+
+    engine: Engine
+    source: ModelSource
+
+
+async def open_engine(
+    model: str,
+    *,
+    draft: str | None,
+    prm: str | None,
+    device: str,
+    dtype: str,
+    threads: int | None,
+    kv_memory: int | None,
+    max_model_len: int | None,
+    max_step_tokens: int | None,
+    deterministic: bool | None,
+    settle: Callable[[], Awaitable[None]],
+    due: Callable[[], bool],
+) -> OpenedEngine:
+    """Load the policy `model`, and the draft and reward models that are named or come with it.
+
+    Raises `ModelLoadError` and `UsageError` in one line.
+    """
+    source = find_source(model)
+    paths: dict[str, str | Path] = {"policy": source.policy}
+    companions = {"draft": (draft, source.draft), "prm": (prm, source.prm)}
+    for role, (named, own) in companions.items():
+        if named is not None:
+            paths[role] = _companion(role, named)
+        elif own is not None:
+            paths[role] = own
+    target = _device(device)
+    torch.set_num_threads(_threads(threads, source))
+    engine = await Engine.open_models(
+        paths,
+        dtype=_dtype(dtype, target),
+        device=target,
+        kv_memory=kv_memory,
+        max_model_len=max_model_len,
+        max_step_tokens=max_step_tokens or 2048,
+        deterministic=source.deterministic if deterministic is None else deterministic,
+        settle=settle,
+        due=due,
+    )
+    return OpenedEngine(engine, source)
+
+
+def _companion(role: str, name: str) -> Path:
+    """A draft or reward model; the name of a family means its model of that role."""
+    source = find_source(name)
+    own = source.draft if role == "draft" else source.prm
+    return own or source.policy
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device {name!r}: give auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {name!r}: no CUDA device is available here; give cpu or auto")
+    return name
+
+
+def _dtype(name: str, device: str) -> str:
+    if name != "auto":
+        return name
+    return "bfloat16" if device.startswith("cuda") else "float32"
+
+
+def _threads(threads: int | None, source: ModelSource) -> int:
+    if threads is not None:
+        if threads < 1:
+            raise UsageError(f"threads={threads}: give 1 or more")
+        return threads
+    path = source.policy
+    files = [path] if path.is_file() else list(path.glob("*.safetensors"))
+    small = sum(file.stat().st_size for file in files) <= SMALL_MODEL_BYTES
+    return 1 if small else torch.get_num_threads()
