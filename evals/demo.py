@@ -74,8 +74,6 @@ async def _demo(exercises: Sequence[Exercise], n: int, seed: int) -> None:
 
     typer.echo(f"{len(exercises)} held-out problems, best of {n}, {format_budget(BUDGET)} each, seed {seed}")
     async with Reasoner.open(model="reference") as reasoner:
-        for line in reasoner.plan_memory:
-            typer.echo(line)
         typer.echo("\n" + _columns(HEADER))
         rows = []
         for exercise in exercises:

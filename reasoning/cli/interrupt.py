@@ -25,10 +25,16 @@ class Interrupt:
 async def interruptible(restore: Callable[[], object] = lambda: None) -> AsyncIterator[Interrupt]:
     """Watch for SIGINT and SIGTERM in the block. `restore` puts the terminal right before a sudden end."""
     interrupt = Interrupt()
+    failure: Exception | None = None
     async with anyio.create_task_group() as group:
         await group.start(_watch, interrupt, restore)
-        yield interrupt
+        try:
+            yield interrupt
+        except Exception as error:  # raised below: a task group would wrap it
+            failure = error
         group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _watch(
