@@ -75,7 +75,7 @@ async def attempt(cancel_at: int | None) -> tuple[int, bool]:
         others.append((await rig.engine.extend(seq, extend_params(12), other_meter)).tokens)
         rig.engine.release(seq)
 
-    async with rig.engine as engine, anyio.create_task_group() as group:
+    async with rig.engine, anyio.create_task_group() as group:
         group.start_soon(run_neighbour)
         ended = await turns.run(lambda: search(rig, meter), cancel_at)
         await rig.quiet()

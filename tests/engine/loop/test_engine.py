@@ -215,18 +215,18 @@ async def test_closing_fails_what_is_pending() -> None:
     failures: list[BaseException] = []
 
     async def run() -> None:
+        seq = rig.engine.open(PROMPT, seed=1)
         try:
-            await engine.extend(seq, extend_params(900), meter)
+            await rig.engine.extend(seq, extend_params(900), meter)
         except EngineClosed as error:
             failures.append(error)
+        rig.engine.release(seq)  # allowed also now
 
-    async with anyio.create_task_group() as group, rig.engine as engine:
-        seq = engine.open(PROMPT, seed=1)
+    async with anyio.create_task_group() as group, rig.engine:
         group.start_soon(run)
         await anyio.sleep(0.02)
     assert len(failures) == 1
     assert meter.balance() == (0, 0, 0)
-    engine.release(seq)
 
 
 async def test_a_bug_on_the_engine_thread_reaches_every_caller() -> None:
