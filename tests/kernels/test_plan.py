@@ -39,7 +39,7 @@ def test_a_plan_is_kept_while_the_tables_are_the_same_objects(monkeypatch: pytes
     original = Planner._group
     monkeypatch.setattr(Planner, "_group", lambda self, spans: built.append(1) or original(self, spans))
     planner = Planner(BLOCK, CHUNK, fixed=False)
-    tables = [tuple(range(1, 17)) + (20,), tuple(range(1, 17)) + (21,)]
+    tables = [(*range(1, 17), 20), (*range(1, 17), 21)]
     for position in (64, 65, 66):
         planner.plan([RowSpan(position, 1, table) for table in tables])
     assert len(built) == 1

@@ -9,9 +9,11 @@ import torch
 VOCABULARY = 300
 EOS_ID = 256
 CHAT_TEMPLATE = (
-    "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor -%}"
+    "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|im_start|>assistant\n"
-    "{%- if enable_thinking is defined and enable_thinking is false -%}<think>\n\n</think>\n\n{%- endif -%}{%- endif -%}"
+    "{%- if enable_thinking is defined and enable_thinking is false -%}<think>\n\n</think>\n\n{%- endif -%}"
+    "{%- endif -%}"
 )
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 
