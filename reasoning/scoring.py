@@ -99,9 +99,7 @@ def _candidate(branch: "SearchBranch") -> Candidate:
 
 def _marks(branch: "SearchBranch") -> frozenset[Stop]:
     """Why steps end that a step verifier scores."""
-    if branch.run.tokens_per_step is not None:
-        return frozenset({Stop.LENGTH})
-    if branch.profile.step_mark is None:
+    if branch.profile.step_mark is None and branch.run.tokens_per_step is None:
         return frozenset({Stop.MARK, Stop.THINK_END, Stop.ANSWER, Stop.EOS})
     return frozenset({Stop.MARK})
 

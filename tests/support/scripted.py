@@ -187,7 +187,7 @@ class ScriptedEngine:
                 sequence.running = None
         if scope.cancelled_caught:
             stop = Stop.CANCELLED
-        kept = tuple(checker.kept()) if stop is Stop.STOP else tuple(sequence.tokens[start:])
+        kept = (*sequence.tokens[start:][: checker.kept()], *checker.tail())
         sequence.tokens[start:] = kept
         return Extension(tokens=kept, logprobs=(-0.5,) * len(kept), stop=stop, generated=generated)
 
