@@ -51,7 +51,7 @@ def demo(
     problems: Annotated[
         int,
         typer.Option(parser=whole("--problems", least=2), metavar="N", help="How many, the tasks in turn."),
-    ] = 10,
+    ] = 8,
     n: Annotated[
         int,
         typer.Option("--n", "-n", parser=whole("--n", least=1), metavar="N", help="Candidates per problem."),

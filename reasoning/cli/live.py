@@ -62,7 +62,8 @@ class SearchView:
             case Scored():
                 row = self._row(event.branch)
                 row.score = event.value
-                row.state = "verified" if event.verified else row.state
+                if event.verified is not None:
+                    row.state = "verified" if event.verified else "refuted"
             case Pruned():
                 row = self._row(event.branch)
                 row.state = event.reason if row.state == "live" else row.state
@@ -91,6 +92,11 @@ class SearchView:
         for note in self.notes[-2:]:
             yield Text(note, style="yellow", overflow="ellipsis", no_wrap=True)
 
+    def _best(self) -> str | None:
+        # The solution will not give an answer that a sound check refuted: nor does the view.
+        row = self.rows.get(self.incumbent or "")
+        return None if row is None or row.state == "refuted" else self.incumbent_answer
+
     def _row(self, branch: str) -> BranchRow:
         row = self.rows.setdefault(branch, BranchRow(branch))
         row.touched = self._events
@@ -102,7 +108,7 @@ class SearchView:
         if self.budget.seconds is not None:
             seconds += f" of {self.budget.seconds:g}"
         tokens = f"{self.tokens_spent} tokens"
-        best = f"best: {self.incumbent_answer}" if self.incumbent_answer else "no answer yet"
+        best = "no answer yet" if (answer := self._best()) is None else f"best: {answer}"
         if self.budget.tokens is None:
             line.add_row(tokens, seconds, best)
         else:

@@ -36,7 +36,7 @@ def solution_lines(solution: Solution, budget: Budget) -> list[str]:
         ("seconds", _figure(engine.get("seconds"))),
         ("seed", str(solution.seed)),
         *(("note", note) for note in solution.notes),
-        ("error", solution.error or ""),
+        ("text", solution.text.strip()),
     ]
     return [f"{name}: {_indented(value)}" for name, value in fields if value]
 

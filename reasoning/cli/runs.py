@@ -9,6 +9,7 @@ import structlog
 import typer
 from rich.console import Console
 
+from ...engine.errors import BranchwiseError
 from ..events import Event
 from ..reasoner import Reasoner
 from ..solution import Reason, Solution
@@ -40,6 +41,8 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
     else:
         for line in solution_lines(solution, asking.budget):
             typer.echo(line)
+    if solution.reason is Reason.FAILED:
+        raise BranchwiseError(f"the search failed: {solution.error}")
     return interrupt.status or solution_status(solution)
 
 

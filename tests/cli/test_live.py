@@ -63,6 +63,21 @@ def test_the_view_shows_branches_scores_and_the_budget() -> None:
     assert view.ended == "solved"
 
 
+def test_a_refuted_candidate_is_no_answer() -> None:
+    view = SearchView("p", Budget(tokens=10))
+    view.receive(
+        Scored(problem_id="p", tokens_spent=5, branch="0.0", verifier="replay", value=0.0, verified=False)
+    )
+    view.receive(
+        Offered(
+            problem_id="p", tokens_spent=5, branch="0.0", answer="3", incumbent="0.0", incumbent_answer="3"
+        )
+    )
+    text = _drawn(view)
+    assert "refuted" in text
+    assert "no answer yet" in text
+
+
 @pytest.mark.parametrize("budget", [Budget(), Budget(seconds=60), Budget(flops=10)])
 def test_the_view_does_without_a_token_limit(budget: Budget) -> None:
     view = SearchView("p", budget)

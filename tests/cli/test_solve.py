@@ -9,7 +9,7 @@ import pytest
 from cli.command_line import Branchwise
 
 PROBLEM = "Use 3, 7 and 12 to make 43"
-SEARCH = ("--strategy", "best_of_n(n=16)", "--seed", "5", "--budget", "tokens=2048")
+SEARCH = ("--strategy", "best_of_n(n=16)", "--seed", "5", "--budget", "tokens=2048", "--kv-memory", "64MiB")
 
 
 def solved(branchwise: Branchwise, *arguments: str) -> dict[str, Any]:
