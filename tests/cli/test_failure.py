@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from cli.command_line import Branchwise
-
 from branchwise import Search, Strategy
 from branchwise.strategies.greedy import Greedy
+from cli.command_line import Branchwise
 
 PROBLEM = "Use 3 and 4 to make 7"
 
