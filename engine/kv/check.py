@@ -3,7 +3,7 @@ always do.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ..sched.plan import TRASH_BLOCK
@@ -34,13 +34,10 @@ def check_memory(
     index: PrefixIndex,
     tables: Collection[TableView],
     accounts: Collection[Account],
-    pending: Mapping[int, int] | None = None,
 ) -> None:
-    """Raise `InvariantError` unless all of it holds. `pending` are planned writes per block (targets of
-    copies and fresh blocks of a step in flight); between steps there are none.
-    """
+    """Raise `InvariantError` unless all of it holds. Between steps: no planned write holds a block."""
     _check_counts(pool)
-    _check_references(pool, tables, pending or {})
+    _check_references(pool, tables)
     for view in tables:
         _check_table(pool, index, view)
     _check_cached(pool)
@@ -62,9 +59,9 @@ def _check_counts(pool: BlockPool) -> None:
     _require(pool.refs(TRASH_BLOCK) == 0, "the trash block is held", pool.refs(TRASH_BLOCK))
 
 
-def _check_references(pool: BlockPool, tables: Collection[TableView], pending: Mapping[int, int]) -> None:
-    """ref(b) == tables that hold b + planned writes to b."""
-    holders = Counter(pending)
+def _check_references(pool: BlockPool, tables: Collection[TableView]) -> None:
+    """ref(b) == tables that hold b."""
+    holders: Counter[int] = Counter()
     for view in tables:
         holders.update(view.blocks)
         _require(len(set(view.blocks)) == len(view.blocks), "a block twice in one table", view.blocks)

@@ -8,12 +8,12 @@ from collections.abc import Sequence as Seq
 import msgspec
 
 from ..errors import StepFailed
-from ..kv.check import TableView, check_memory
 from ..protocol import EngineUsage, ExtendParams, Meter, ScoreParams, SeqId
 from ..text.profile import ModelProfile
 from ..text.stop import Stop, StopRule
 from ..text.tokenizer import Tokenizer
 from .board import Board
+from .check import check_scheduler
 from .committer import Committer
 from .draft import Draft, failed_requests
 from .family import Family
@@ -188,15 +188,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise `InvariantError` if any bookkeeping contradicts a recount. Between steps."""
-        for memory in self.memories.values():
-            tables = [
-                TableView(s.account, s.table.blocks, s.computed, s.weight, s.published, s.tokens)
-                for s in self.family.sequences.values()
-                if s.memory is memory
-            ]
-            pending = {block: -count for block, count in memory.pending_copies().items()}
-            assert not pending, pending
-            check_memory(memory.pool, memory.index, tables, memory.accounts())
+        check_scheduler(self.memories.values(), self.family, self.board)
 
     def _settle(self) -> None:
         for memory in self.memories.values():
