@@ -82,7 +82,7 @@ def test_cancel_at_every_await_point_leaks_nothing(reproducible):
 
     turns = 0
     while not anyio.run(run_until, turns):
-        turns += 1 if turns < 120 else 37
+        turns += 1 if turns < 80 else turns // 8
         assert turns < 20_000
 
 

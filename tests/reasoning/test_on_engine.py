@@ -1,5 +1,5 @@
-"""The orchestrator on the real engine and the oracle model: books balance against an independent count, and one seed
-gives one result whatever the engine's shape and company."""
+"""The orchestrator on the real engine and the oracle model: books balance against an independent count, and
+one seed gives one result whatever the engine's shape and company."""
 
 import random
 from collections.abc import Sequence
