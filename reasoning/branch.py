@@ -11,7 +11,7 @@ from ..engine.sampling.params import SamplingParams
 from ..engine.text.profile import ModelProfile
 from ..engine.text.stop import Stop, Until
 from ..engine.text.tokenizer import Tokenizer
-from ..strategies.base import Step
+from ..strategies.base import Branch, Step
 from ..verifiers.answer import extract_answer
 from ..verifiers.base import Score, Verifier
 from .caps import caps_in_force
@@ -151,7 +151,7 @@ class SearchBranch:
         trail = self.trail
         return trail.logprob_sum / trail.logprob_count if trail.logprob_count else None
 
-    def fork(self, n: int | None) -> "list[SearchBranch]":
+    def fork(self, n: int | None) -> list[Branch]:
         self.check_idle("fork")
         count = self._affordable() if n is None else n
         if count < 1:
@@ -168,7 +168,7 @@ class SearchBranch:
                 self.run.kv.own(child)
         for child in children:
             self.run.emit(BranchOpened, branch=child.id, parent=self.id)
-        return children
+        return list(children)
 
     async def extend(
         self,

@@ -85,7 +85,8 @@ class SearchGraph:
 
     def nodes(self) -> Iterator[Node]:
         """All nodes by branch path and index: the order is the same however the branches interleaved."""
-        yield from sorted((node for _, node in self.nx_graph.nodes(data="node")), key=_place)
+        nodes: list[Node] = [attributes["node"] for attributes in self.nx_graph.nodes.values()]
+        yield from sorted(nodes, key=_place)
 
     def __len__(self) -> int:
         return self.nx_graph.number_of_nodes()

@@ -1,7 +1,7 @@
 """One problem in progress: what a strategy drives."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,9 @@ import anyio.lowlevel
 import structlog
 from anyio.streams.memory import MemoryObjectSendStream
 
+from ..engine.errors import UsageError
 from ..engine.text.tokenizer import Message
+from ..strategies.base import Branch
 from ..verifiers.answer import canonical
 from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
@@ -32,6 +34,7 @@ class Offer:
 
     def __init__(self, branch: SearchBranch) -> None:
         task = branch.run.problem.task
+        self.branch = branch
         self.text = branch.text
         self.path = branch.path
         self.record = CandidateRecord(
@@ -97,8 +100,14 @@ class TreeSearch:
         return self.run.graph
 
     @property
-    def incumbent(self) -> Offer | None:
-        """The offer that a stop would return now."""
+    def incumbent(self) -> SearchBranch | None:
+        """The branch that a stop would return now."""
+        best = self.best_offer
+        return None if best is None else best.branch
+
+    @property
+    def best_offer(self) -> Offer | None:
+        """The incumbent as it was offered."""
         if not self._fresh:
             offers = [self._offers[path] for path in sorted(self._offers)]
             index = select([offer.ballot() for offer in offers], self._selection)
@@ -111,7 +120,8 @@ class TreeSearch:
         """All candidates, by branch path."""
         return [self._offers[path] for path in sorted(self._offers)]
 
-    def offer(self, branch: SearchBranch) -> None:
+    def offer(self, branch: Branch) -> None:
+        branch = _own(branch)
         self.run.touch()
         if not branch.tokens:
             return
@@ -121,7 +131,7 @@ class TreeSearch:
         if branch.complete and offer.record.answer is not None:
             self.run.ledger.release_reserve()
         if self.run.watched:
-            best = self.incumbent
+            best = self.best_offer
             self.run.emit(
                 Offered,
                 branch=branch.id,
@@ -135,17 +145,17 @@ class TreeSearch:
 
     @asynccontextmanager
     async def each(
-        self, branches: Iterable[SearchBranch], fn: Callable[[SearchBranch], Awaitable[Any]]
-    ) -> AsyncIterator[AsyncIterator[SearchBranch]]:
+        self, branches: Iterable[Branch], fn: Callable[[Branch], Awaitable[Any]]
+    ) -> AsyncIterator[AsyncIterator[Branch]]:
         """Run `fn` on all branches side by side; see `strategies.base.Search.each`."""
-        todo = list(branches)
+        todo = [_own(branch) for branch in branches]
         handed: set[tuple[int, ...]] = set()
         failure: Exception | None = None
         self.run.touch()
         async with anyio.create_task_group() as group:
             sender, receiver = anyio.create_memory_object_stream[SearchBranch](len(todo) + 1)
 
-            async def completed() -> AsyncIterator[SearchBranch]:
+            async def completed() -> AsyncGenerator[Branch]:
                 async for branch in receiver:
                     self.run.touch()
                     handed.add(branch.path)
@@ -173,7 +183,7 @@ class TreeSearch:
     async def _run_one(
         self,
         branch: SearchBranch,
-        fn: Callable[[SearchBranch], Awaitable[Any]],
+        fn: Callable[[Branch], Awaitable[Any]],
         sender: MemoryObjectSendStream[SearchBranch],
     ) -> None:
         with sender:
@@ -215,3 +225,9 @@ class TreeSearch:
         self.run.graph.notes.append({"note": event, **fields})
         self.run.notes.append(event)
         self.run.emit(Noted, text=event, fields=fields)
+
+
+def _own(branch: Branch) -> SearchBranch:
+    if not isinstance(branch, SearchBranch):
+        raise UsageError(f"{type(branch).__name__} is not a branch of this search")
+    return branch

@@ -106,14 +106,14 @@ def _reason(run: Run, search: TreeSearch, end: _End) -> Reason:
         return Reason.DEADLINE
     if run.ledger.refused and (run.ledger.spent or run.kv.refused):
         return Reason.BUDGET
-    best = search.incumbent
+    best = search.best_offer
     if best is not None and best.record.verified is True:
         return Reason.SOLVED
     return Reason.EXHAUSTED
 
 
 def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> Solution:
-    best = search.incumbent
+    best = search.best_offer
     error = end.error or (run.failures[0] if run.failures and not search.offers else None)
     reason = _reason(run, search, end)
     solution = Solution(

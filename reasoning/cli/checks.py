@@ -15,7 +15,7 @@ from .nearest import hint
 from .quantity import parse_settings
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
+_DTYPES = ("auto", "float32", "bfloat16")
 
 
 def checked_strategy(text: str, settings: Sequence[str]) -> Strategy:

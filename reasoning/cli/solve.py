@@ -113,7 +113,7 @@ def solve(
         str, typer.Option(metavar="D", help="auto, cpu, cuda, cuda:N.", rich_help_panel=_ENGINE)
     ] = "auto",
     dtype: Annotated[
-        str, typer.Option(metavar="T", help="auto, float32, bfloat16, float16.", rich_help_panel=_ENGINE)
+        str, typer.Option(metavar="T", help="auto, float32, bfloat16.", rich_help_panel=_ENGINE)
     ] = "auto",
     threads: Annotated[
         int | None,

@@ -91,6 +91,7 @@ def test_interrupt_returns_the_best_so_far(turns):
     async def main():
         engine = scripted(pace=uneven)
         interrupt = anyio.Event()
+        solution = None
         async with anyio.create_task_group() as group:
 
             async def later() -> None:
@@ -101,6 +102,7 @@ def test_interrupt_returns_the_best_so_far(turns):
             group.start_soon(later)
             solution = await search(engine, Samples(n=30), interrupt=interrupt)
         assert engine.live_sequences == 0
+        assert solution is not None
         return solution
 
     solution = anyio.run(main)
