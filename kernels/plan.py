@@ -90,6 +90,33 @@ class Group(NamedTuple):
     upper: int
 
 
+class _TableMatrix:
+    """Block tables as rows of one matrix. A row is written again only when its table is another object."""
+
+    def __init__(self) -> None:
+        self._tables: list[tuple[int, ...]] = []
+        self._matrix = np.empty((0, 0), dtype=np.int64)
+
+    def fill(self, tables: Sequence[tuple[int, ...]], spare: int) -> np.ndarray:
+        """One row per table, followed by at least `spare` entries more.
+
+        Those entries are masked wherever they are read; they name the table's own last block, whose content
+        is finite.
+        """
+        width = max(len(table) for table in tables) + spare
+        if len(tables) > self._matrix.shape[0] or width > self._matrix.shape[1]:
+            shape = max(len(tables), self._matrix.shape[0]), max(width, 2 * self._matrix.shape[1])
+            self._matrix = np.empty(shape, dtype=np.int64)
+            self._tables = []
+        for index, table in enumerate(tables):
+            if index < len(self._tables) and table is self._tables[index]:
+                continue
+            self._matrix[index, : len(table)] = table
+            self._matrix[index, len(table) :] = table[-1]
+        self._tables[: len(tables)] = tables
+        return self._matrix
+
+
 class Planner:
     """Builds plans for one model's pool.
 
@@ -107,6 +134,7 @@ class Planner:
         self._tables: tuple[tuple[int, ...], ...] = ()
         self._shape: tuple[bool, list[tuple[int, int]]] = (False, [])
         self._groups: tuple[list[int], list[int], list[Group]] = ([], [], [])
+        self._matrix = _TableMatrix()
 
     def plan(self, spans: Sequence[RowSpan]) -> AttentionPlan:
         """The items of a step over `spans` (each with at least one row)."""
@@ -204,12 +232,7 @@ class Planner:
     def _add_slabs(self, plan: AttentionPlan, spans: Sequence[RowSpan], depths: Sequence[int]) -> None:
         if not spans:
             return
-        widest = max(len(span.blocks) for span in spans)
-        tables = np.zeros((len(spans), widest + self._chunk_blocks), dtype=np.int64)
-        for index, span in enumerate(spans):
-            tables[index, : len(span.blocks)] = span.blocks
-            # Entries past the table are masked; they name the row's own block, whose content is finite.
-            tables[index, len(span.blocks) :] = span.blocks[-1]
+        tables = self._matrix.fill([span.blocks for span in spans], self._chunk_blocks)
         counts = np.fromiter((span.rows for span in spans), np.int64, len(spans))
         starts = np.fromiter((span.start for span in spans), np.int64, len(spans))
         span_of_row = np.repeat(np.arange(len(spans)), counts)
@@ -292,9 +315,14 @@ class Planner:
             if self._window is not None:
                 begin = max(begin, max(0, int(position[0]) - self._window + 1) // self._block_size)
             end = int(position[-1]) // self._block_size + 1
-            for lower in range(begin, end, step):
-                upper = min(lower + step, end)
+            rows = slice(first_row + offset, first_row + offset + count)
+            lower = begin
+            while lower < end:
+                # The last run begins at or before the first row's own key, so that every row sees some key of
+                # it.
+                diagonal = int(position[0]) // self._block_size
+                upper = end if end - lower <= step or lower >= diagonal else min(lower + step, diagonal)
                 keys = (upper - lower) * self._block_size
                 mask = self._mask(position, np.full(count, lower * self._block_size), keys)
-                rows = slice(first_row + offset, first_row + offset + count)
                 plan.tiles.append(Tile(rows, table[lower:upper], mask if bool(mask.any()) else None))
+                lower = upper

@@ -102,7 +102,10 @@ class Runner:
             raise AssertionError("the planners of one model must agree on the packing order")
         packed = self._pack(spans, order)
         self._clear_started(packed.spans)
-        prepared = {w: self._attention.prepare(plan, self.cache.num_blocks) for w, plan in plans.items()}
+        prepared = {
+            window: self._attention.prepare(plan, self.cache.num_blocks, self._decoder.device)
+            for window, plan in plans.items()
+        }
         tokens, positions, slots = self._rows(packed)
         batch = Batch(tokens, positions, slots, prepared, self._row_tile)
         return packed, self._decoder.forward(batch, self.cache.blocks, self._attention)

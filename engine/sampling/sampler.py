@@ -1,7 +1,9 @@
-"""From rows of logits to tokens: Gumbel-max with counter noise.
+"""From rows of logits to tokens, with counter noise.
 
-`argmax(score + noise)` draws from `softmax(score)` exactly. The noise depends on the branch's seed and the
-position alone, so a branch draws the same token from the same logits in any batch.
+The largest `exp(score) / exponential noise` is a draw from `softmax(score)`: the Gumbel-max trick, one
+logarithm cheaper. The noise depends on the branch's seed and the position alone, so a branch draws the same
+token from the same logits in any batch. After top-k, top-p or min-p, noise is drawn only for the tokens that
+they left.
 """
 
 from collections.abc import Sequence
@@ -10,12 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.noise import GUMBEL_MAX, Purpose, gumbel, row_keys
+from ...kernels.noise import Purpose, exponential, row_keys
 from .params import SamplingParams
 from .transforms import filtered, is_greedy, is_plain, tempered
 
-_PRUNE_FROM = 4096
-"""Vocabulary size from which ruling tokens out first is cheaper than drawing noise for all."""
+_CACHED_VALUES = 1 << 16
+"""Values of fp32 that stay in a core's cache from one pass over them to the next."""
 
 
 class Draw(NamedTuple):
@@ -71,29 +73,24 @@ class Sampler:
     def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         scores = tempered(logits, [draw.params for draw in draws])
         keys = _keys(draws, logits.device)
-        if scores.shape[-1] < _PRUNE_FROM:
-            return scores.add_(gumbel(keys, self._vocab)).argmax(-1)
-        return torch.stack([self._draw_pruned(row, keys[:, i : i + 1]) for i, row in enumerate(scores)])
-
-    def _draw_pruned(self, scores: Tensor, keys: Tensor) -> Tensor:
-        """The drawn id from one tempered row, with noise only for tokens that it could still lift to the top.
-
-        The likeliest token with its noise is a lower bound on the winner; a token whose score plus the
-        largest noise there is stays under the bound cannot win.
-        """
-        best = scores.argmax(-1, keepdim=True)
-        bound = scores[best] + gumbel(keys, best.to(torch.int32))[0]
-        ids = (scores > bound - GUMBEL_MAX).nonzero()[:, 0]
-        if not ids.numel():
-            return best[0]
-        noisy = scores[ids].add_(gumbel(keys, ids.to(torch.int32))[0])
-        return ids[noisy.argmax()]
+        if scores.numel() <= _CACHED_VALUES:
+            return _race(scores, keys, self._vocab)
+        # Row by row, so that a row stays in the cache through all passes over it.
+        return torch.cat(
+            [_race(scores[i : i + 1], keys[:, i : i + 1], self._vocab) for i in range(len(draws))]
+        )
 
     def _draw_filtered(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         params = [draw.params for draw in draws]
         ids, scores = filtered(tempered(logits, params), params)
-        noisy = scores.add_(gumbel(_keys(draws, logits.device), ids.to(torch.int32)))
-        return ids.gather(-1, noisy.argmax(-1, keepdim=True))[:, 0]
+        place = _race(scores, _keys(draws, logits.device), ids.to(torch.int32))
+        return ids.gather(-1, place[:, None])[:, 0]
+
+
+def _race(scores: Tensor, keys: Tensor, tokens: Tensor) -> Tensor:
+    """The column that wins in each row of `scores` [rows, n], which it overwrites: a draw from their
+    softmax."""
+    return scores.exp_().div_(exponential(keys, tokens)).argmax(-1)
 
 
 def _most_likely(logits: Tensor, draws: Sequence[Draw]) -> Tensor:

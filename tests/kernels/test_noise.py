@@ -2,7 +2,8 @@ import math
 
 import pytest
 import torch
-from branchwise.kernels.noise import GUMBEL_MAX, Purpose, gumbel, reference_hash, row_keys, uniform
+from branchwise.kernels import noise
+from branchwise.kernels.noise import Purpose, exponential, gumbel, reference_hash, row_keys, uniform
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -34,8 +35,17 @@ def test_tensor_hash_equals_the_reference(seed: int, position: int, token: int, 
     value = uniform(keys, torch.tensor([token], dtype=torch.int32)).item()
     expected = ((reference_hash(seed, position, token, purpose) & 0x7FFFFFFF) + 0.5) / 2**31
     assert value == pytest.approx(expected, rel=1e-6)
-    noise = gumbel(keys, torch.tensor([token], dtype=torch.int32)).item()
-    assert noise == pytest.approx(-math.log(-math.log1p(-value)), rel=1e-4, abs=1e-6)
+    assert gumbel(keys, torch.tensor([token], dtype=torch.int32)).item() == pytest.approx(
+        -math.log(-math.log1p(-value)), rel=1e-4, abs=1e-6
+    )
+
+
+def test_the_device_hash_equals_the_hosts() -> None:
+    keys = row_keys(range(2**63, 2**63 + 9), range(9), Purpose.TOKEN)
+    tokens = torch.arange(500, dtype=torch.int32)
+    assert torch.equal(noise._hash_on_device(keys, tokens), noise._hash_on_host(keys, tokens))
+    each = tokens.repeat(9, 1)
+    assert torch.equal(noise._hash_on_device(keys, each), noise._hash_on_host(keys, each))
 
 
 def test_uniform_is_strictly_inside_the_unit_interval() -> None:
@@ -43,9 +53,8 @@ def test_uniform_is_strictly_inside_the_unit_interval() -> None:
     values = uniform(keys, torch.arange(60_000, dtype=torch.int32))
     assert values.min().item() > 0.0
     assert values.max().item() < 1.0
-    noise = gumbel(keys, torch.arange(60_000, dtype=torch.int32))
-    assert bool(noise.isfinite().all())
-    assert noise.max().item() <= GUMBEL_MAX
+    assert bool(gumbel(keys, torch.arange(60_000, dtype=torch.int32)).isfinite().all())
+    assert exponential(keys, torch.arange(60_000, dtype=torch.int32)).min().item() > 0.0
 
 
 @given(

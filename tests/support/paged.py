@@ -68,7 +68,7 @@ def attend(
     plan = planner.plan(case.spans)
     packed = torch.cat([queries[index] for index in plan.order]).to(kv.dtype)
     out = torch.full((packed.shape[0] + 3, heads * head_dim), float("nan"), dtype=kv.dtype)
-    attention.run(packed, kv, attention.prepare(plan, kv.shape[1]), out)
+    attention.run(packed, kv, attention.prepare(plan, kv.shape[1], torch.device("cpu")), out)
     parts = out[: packed.shape[0]].split([case.spans[index].rows for index in plan.order])
     results: list[Tensor] = [torch.empty(0)] * len(case.spans)
     for index, part in zip(plan.order, parts, strict=True):

@@ -99,8 +99,7 @@ def test_logprobs_are_those_of_the_raw_row() -> None:
             assert logprob == pytest.approx(raw[row, token].item(), abs=1e-5)
 
 
-def test_ruling_tokens_out_changes_no_token() -> None:
-    """Large vocabularies draw noise for few tokens; the winner is that of the whole row."""
+def test_a_draw_is_the_gumbel_maximum() -> None:
     logits = _logits(40, 6000, seed=3) * torch.linspace(0.1, 8, 40)[:, None]
     seeds = list(range(100, 140))
     found = Sampler(6000, CPU).draw(logits, [Draw(row, seed, 77, PLAIN) for row, seed in enumerate(seeds)])
