@@ -34,7 +34,7 @@ test: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -51,7 +51,7 @@ bench: $(STAMP)
 	@$(BIN)/branchwise bench best-of-n --peer transformers
 
 gpu-check: $(STAMP)
-	@$(BIN)/branchwise bench gpu-check
+	@$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
 
 reference: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m branchwise.evals.reference.train all

@@ -86,7 +86,9 @@ def _invoke(arguments: list[str], session: Session) -> None:
 def _fail(error: Exception, message: str, status: int, session: Session) -> int:
     if session.verbosity:
         traceback.print_exception(error)
-    print(f"branchwise: {' '.join(message.split())}", file=sys.stderr)
+    # Help that was asked for by leaving everything out is printed by now, and comes without a message.
+    if message:
+        print(f"branchwise: {' '.join(message.split())}", file=sys.stderr)
     return status
 
 

@@ -39,5 +39,11 @@ def test_no_command_is_a_request_for_help(branchwise: Branchwise) -> None:
     assert "solve" in ran.out
 
 
+def test_a_group_alone_shows_its_help(branchwise: Branchwise) -> None:
+    ran = branchwise("bench")
+    assert "best-of-n" in ran.out
+    assert ran.err == ""
+
+
 def test_the_version(branchwise: Branchwise) -> None:
     assert branchwise("--version").out.startswith("branchwise 0.")
