@@ -9,7 +9,7 @@ depend on the seed alone, not on batch, chunk or machine.
 
 import enum
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 
@@ -86,6 +86,17 @@ class Clock(Protocol):
         """Extensions that are not ended, by path."""
         ...
 
+    @property
+    def running_count(self) -> int: ...
+
+    def suspend(self, ticket: Ticket) -> None:
+        """The ticket gives way until it is resumed; nobody waits for it meanwhile."""
+        ...
+
+    def resume(self, ticket: Ticket) -> None:
+        """The ticket goes on from now."""
+        ...
+
 
 class WallClock:
     """First come, first served."""
@@ -126,6 +137,25 @@ class WallClock:
     def running(self) -> list[Ticket]:
         return [self._running[path] for path in sorted(self._running)]
 
+    @property
+    def running_count(self) -> int:
+        return len(self._running)
+
+    def suspend(self, ticket: Ticket) -> None:
+        ticket.suspended = True
+
+    def resume(self, ticket: Ticket) -> None:
+        ticket.suspended = False
+
+
+class _Round(NamedTuple):
+    """What bounds the next grants: whether scores are out, and the earliest time of an ended and of a running
+    extension."""
+
+    scoring: bool
+    first_ended: int
+    first_running: int
+
 
 class LogicalClock:
     """Logical time; see the module's text. `settled` says that nothing woken by the last event is still on
@@ -139,9 +169,26 @@ class LogicalClock:
         self.moved: Callable[[], None] = lambda: None
         """Called when there may be something to deliver or to start."""
         self._tickets: dict[Path, Ticket] = {}
+        self._round: _Round | None = None
+        self._running = 0
+        self._ended = 0
+
+    @property
+    def running_count(self) -> int:
+        return self._running
+
+    def suspend(self, ticket: Ticket) -> None:
+        ticket.suspended = True
+        self._round = None
+
+    def resume(self, ticket: Ticket) -> None:
+        ticket.suspended = False
+        ticket.start += max(0, self.now - ticket.committed_time)
+        self._round = None
 
     def begin(self, path: Path, kind: TicketKind) -> Ticket:
         ticket = Ticket(path, kind, self.now)
+        self._running += kind is TicketKind.EXTEND
         self._tickets[path] = ticket
         self._move()
         return ticket
@@ -151,19 +198,30 @@ class LogicalClock:
             return False
         if ticket.kind is TicketKind.SCORE:
             return True
-        for other in self._tickets.values():
-            if other is ticket or other.suspended:
-                continue
-            if other.kind is TicketKind.SCORE:
-                return False
-            if other.ended:
-                if other.committed_time <= ticket.committed_time:
-                    return False
-            elif other.committed_time < ticket.committed_time or (
-                scarce and other.in_flight == 0 and other.key < ticket.key
-            ):
-                return False
-        return True
+        round_ = self._round or self._look()
+        time = ticket.committed_time
+        if round_.scoring or round_.first_ended <= time or round_.first_running < time:
+            return False
+        return not scarce or not self._others_first(ticket)
+
+    def _others_first(self, ticket: Ticket) -> bool:
+        """Whether another branch must be asked before this one gets what may be the last token."""
+        return any(
+            other is not ticket and other.in_flight == 0 and other.key < ticket.key
+            for other in self._tickets.values()
+            if not other.suspended and not other.ended
+        )
+
+    def _look(self) -> _Round:
+        """Sum up the tickets; holds until one of them changes, so that a plan looks at all of them once."""
+        extensions = [t for t in self._tickets.values() if t.kind is TicketKind.EXTEND and not t.suspended]
+        never = 1 << 62
+        self._round = _Round(
+            scoring=any(t.kind is TicketKind.SCORE for t in self._tickets.values()),
+            first_ended=min((t.committed_time for t in extensions if t.ended), default=never),
+            first_running=min((t.committed_time for t in extensions if not t.ended), default=never),
+        )
+        return self._round
 
     def granted(self, ticket: Ticket) -> None:
         ticket.granted += 1
@@ -171,21 +229,33 @@ class LogicalClock:
 
     def committed(self, ticket: Ticket) -> bool:
         ticket.in_flight -= 1
-        return any(other.ended for other in self._tickets.values())
+        self._round = None
+        return self._ended > 0
 
     def refunded(self, ticket: Ticket) -> None:
         ticket.granted -= 1
         ticket.in_flight -= 1
+        self._round = None
 
     async def finish(self, ticket: Ticket) -> None:
-        ticket.ended = True
+        self._end(ticket)
+        self._ended += 1
         self._move()
         await ticket.delivered.wait()
 
     def drop(self, ticket: Ticket) -> None:
         if self._tickets.get(ticket.path) is ticket:
             del self._tickets[ticket.path]
+            if ticket.ended:
+                self._ended -= 1
+            self._end(ticket)
             self._move()
+
+    def _end(self, ticket: Ticket) -> None:
+        ticket.suspended = False
+        if not ticket.ended:
+            ticket.ended = True
+            self._running -= ticket.kind is TicketKind.EXTEND
 
     def running(self) -> list[Ticket]:
         tickets = (self._tickets[path] for path in sorted(self._tickets))
@@ -197,12 +267,14 @@ class LogicalClock:
         if ticket is None:
             return False
         del self._tickets[ticket.path]
+        self._ended -= 1
         self.now = max(self.now, ticket.committed_time)
         ticket.delivered.set()
         return True
 
     def _move(self) -> None:
         self.settled = False
+        self._round = None
         self.moved()
 
     def _next_extension(self) -> Ticket | None:

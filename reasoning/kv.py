@@ -4,7 +4,7 @@
 import enum
 from typing import Protocol
 
-from .clock import Path, Ticket
+from .clock import Clock, Path, Ticket
 from .graph import Node
 
 
@@ -92,7 +92,7 @@ class OwnedKv:
         if node.owners:
             self._add(delta)
 
-    def ask(self, holder: KvHolder, positions: int, ticket: Ticket, running: list[Ticket]) -> Room:
+    def ask(self, holder: KvHolder, positions: int, ticket: Ticket, clock: Clock) -> Room:
         """Whether the running branch may own `positions` more."""
         if self.cap is None or self.owned + positions <= self.cap:
             return Room.HERE
@@ -101,11 +101,11 @@ class OwnedKv:
             self.disown(idle)
             idle.park_blocks()
             return Room.LATER
-        others = [t for t in running if t is not ticket and not t.suspended]
+        others = [t for t in clock.running() if t is not ticket and not t.suspended]
         if not others:
             return Room.NEVER
         last = max([ticket, *others], key=lambda t: t.path)
-        last.suspended = True
+        clock.suspend(last)
         waiting = self._holders.get(last.path)
         if waiting is not None:
             self.disown(waiting)

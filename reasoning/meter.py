@@ -33,7 +33,7 @@ class BranchMeter:
             if not run.clock.may_grant(self._ticket, scarce=run.scarce(answering=self._answering)):
                 return Verdict.DEFER
             if work.tokens and work.model == run.policy:
-                room = run.kv.ask(self._track.holder, work.tokens, self._ticket, run.clock.running())
+                room = run.kv.ask(self._track.holder, work.tokens, self._ticket, run.clock)
                 if room is not Room.HERE:
                     return run.no_room(room)
             flops = self._flops(work)

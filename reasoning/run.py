@@ -148,7 +148,7 @@ class Run:
         if budget.flops is not None or budget.kv_tokens is not None:
             return True
         left = self.ledger.tokens_left(answering=answering)
-        return left is not None and left < len(self.clock.running())
+        return left is not None and left < self.clock.running_count
 
     def no_room(self, room: Room) -> Verdict:
         """The verdict for a branch at the KV cap."""
@@ -173,7 +173,7 @@ class Run:
     def _resume(self, ticket: Ticket, holder: KvHolder) -> bool:
         if not self.kv.may_resume(holder, self.clock.running()):
             return False
-        ticket.suspended = False
+        self.clock.resume(ticket)
         self.kv.use(holder)
         return True
 
@@ -190,8 +190,8 @@ class Run:
 
     def _resume_suspended(self, clock: LogicalClock) -> bool:
         for ticket in clock.running():
-            if ticket.suspended and self._resume(ticket, self._holders[ticket.path]):
-                ticket.start += max(0, clock.now - ticket.committed_time)
+            holder = self._holders.get(ticket.path)  # none: the branch was pruned and its request is ending
+            if ticket.suspended and holder is not None and self._resume(ticket, holder):
                 return True
         return False
 
