@@ -41,6 +41,7 @@ def _check_sequence(seq: Sequence) -> None:
     _require(all(member.trunk is seq for member in seq.members.values()), "members", seq.id)
     trunk = seq.trunk
     if trunk is None:
+        _require(seq.computed <= seq.paid_rows, "computed beyond paid", seq.id, seq.computed, seq.paid_rows)
         return
     _require(seq.id in trunk.members, "not a member of its trunk", seq.id, trunk.id)
     _require(not seq.table.blocks, "a member holds blocks", seq.id, seq.table.blocks)

@@ -126,15 +126,19 @@ class ModelMemory:
 
     # Prefix cache
 
-    def cached_ahead(self, seq: Sequence) -> tuple[int, ...]:
-        """Published blocks that hold the next positions of `seq`, as far as they go."""
+    def cached_ahead(self, seq: Sequence, limit: int) -> tuple[int, ...]:
+        """Published blocks that hold the next positions of `seq`, as far as they go below `limit`.
+
+        The limit is what was granted: KV never stands beyond what a meter knows of, else what a branch pays
+        would depend on the cache.
+        """
         size, index, tokens = self.block_size, self.index, seq.tokens
         start = seq.computed // size
         if seq.computed % size or seq.published < start:
             return ()
         before: int | BlockHash = seq.table.blocks[-1] if start else index.root(seq.namespace)
         found: list[int] = []
-        for number in range(start, len(tokens) // size):
+        for number in range(start, limit // size):
             content = tuple(tokens[number * size : (number + 1) * size])
             block = index.find(self.block_hash(seq, number), before, content)
             if not block:

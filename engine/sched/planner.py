@@ -202,9 +202,9 @@ class Planner:
         holder = request.seq.holder
         if draft.touches(holder) or not draft.spans:
             return False
-        memory = holder.memory
-        number = holder.computed // memory.block_size + len(memory.cached_ahead(holder))
-        if (number + 1) * memory.block_size > holder.known:
+        memory, end = holder.memory, self._target(request).end
+        number = holder.computed // memory.block_size + len(memory.cached_ahead(holder, end))
+        if (number + 1) * memory.block_size > end:
             return False
         return draft.produces(memory.block_hash(holder, number))
 
@@ -238,7 +238,7 @@ class Planner:
         margin = draft.started[memory.name] + (1 + running // memory.block_size if running else 0)
         if draft.touches(holder):
             return margin
-        hits = memory.cached_ahead(holder)
+        hits = memory.cached_ahead(holder, target.end)
         missing = memory.blocks_needed(holder, max(target.end, holder.computed))
         found_elsewhere = sum(memory.pool.refs(block) > 0 for block in hits)
         return max(missing - found_elsewhere, 0) + margin
@@ -266,7 +266,7 @@ class Planner:
 
     def _take_cached(self, request: Request, holder: Sequence) -> None:
         memory = holder.memory
-        hits = memory.cached_ahead(holder)
+        hits = memory.cached_ahead(holder, self._target(request).end)
         if not hits:
             return
         before = holder.computed

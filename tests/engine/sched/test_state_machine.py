@@ -4,16 +4,18 @@ everything.
 
 from __future__ import annotations
 
+import os
+
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
     EngineUsage,
     ExtendParams,
     Extension,
-    Meter,
     ScoreParams,
     Scores,
     SeqId,
     Verdict,
+    Work,
 )
 from branchwise.engine.sched.plan import ModelPlan
 from branchwise.engine.sched.request import Outcome
@@ -26,14 +28,47 @@ from support.checks import RecordingMeter, Rig, extend_params
 from support.oracle import EOS, NaiveEngine, oracle_info
 
 MAX_LEN = 30
+EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
 PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
+
+
+class PathMeter(RecordingMeter):
+    """Asserts that no row of a branch path is charged twice, whoever of the family pays, and no head twice
+    on one sequence.
+
+    `path` identifies the positions that stood on the sequence when the request was made; positions sampled
+    since are the request's own.
+    """
+
+    def __init__(self, tokens: int | None, seq: SeqId, path: list[object], charged: set[object]) -> None:
+        super().__init__(tokens)
+        self.seq = seq
+        self.path = path
+        self._charged = charged
+
+    def commit(self, work: Work) -> None:
+        super().commit(work)
+        charges = [("row", self._identity(p)) for p in range(work.start, work.start + work.rows)]
+        charges += [("head", self.seq, self._identity(p)) for p in work.heads]
+        for charge in charges:
+            assert charge not in self._charged, charge
+            self._charged.add(charge)
+
+    def paid(self, positions: range) -> bool:
+        return all(("row", self._identity(position)) in self._charged for position in positions)
+
+    def identities(self, length: int) -> list[object]:
+        return [self._identity(position) for position in range(length)]
+
+    def _identity(self, position: int) -> object:
+        return self.path[position] if position < len(self.path) else (id(self), position)
 
 
 class Pending:
     """A submitted request and what it must give if nothing interferes."""
 
-    def __init__(self, seq: SeqId, meter: RecordingMeter, before: list[int]) -> None:
+    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int]) -> None:
         self.seq = seq
         self.meter = meter
         self.before = before
@@ -61,6 +96,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
         self.models: dict[SeqId, str] = {}
+        self.paths: dict[SeqId, list[object]] = {}
+        self.charged: set[object] = set()
+        self.meters: list[PathMeter] = []
         self.pending: dict[int, Pending] = {}
         self.next_seed = 100
 
@@ -70,7 +108,7 @@ class EngineMachine(RuleBasedStateMachine):
     def open(self, prompt: list[int], model: str) -> None:
         if len(self.tokens) < 12:
             seq = self.rig.open(prompt, seed=self.fresh_seed(), model=model, usage=self.usage)
-            self.remember(seq, prompt, self.next_seed, model)
+            self.remember(seq, prompt, self.next_seed, model, None)
 
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), count=st.integers(1, 4))
@@ -78,7 +116,7 @@ class EngineMachine(RuleBasedStateMachine):
         seq = data.draw(st.sampled_from(self.idle()))
         seeds = [self.fresh_seed() for _ in range(count)]
         for child, seed in zip(self.rig.fork(seq, seeds), seeds, strict=True):
-            self.remember(child, self.tokens[seq], seed, self.models[seq])
+            self.remember(child, self.tokens[seq], seed, self.models[seq], seq)
 
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), count=st.integers(1, 6))
@@ -87,6 +125,7 @@ class EngineMachine(RuleBasedStateMachine):
         added = [11 + seq % 3] * min(count, MAX_LEN - len(self.tokens[seq]))
         self.rig.scheduler.append(seq, added)
         self.tokens[seq] = self.tokens[seq] + added
+        self.paths[seq] = self.paths[seq] + [object() for _ in added]
 
     @precondition(lambda self: self.idle())
     @rule(data=st.data())
@@ -95,6 +134,7 @@ class EngineMachine(RuleBasedStateMachine):
         position = data.draw(st.integers(1, len(self.tokens[seq])))
         self.rig.scheduler.truncate(seq, position)
         self.tokens[seq] = self.tokens[seq][:position]
+        self.paths[seq] = self.paths[seq][:position]
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())
@@ -155,11 +195,11 @@ class EngineMachine(RuleBasedStateMachine):
     def burst(self, prompt: list[int], children: int, tokens: int, steps: int, keep_root: bool) -> None:
         """A best-of-n that outgrows the pool, some steps into it."""
         root = self.rig.open(prompt, seed=self.fresh_seed(), model="policy", usage=self.usage)
-        self.remember(root, prompt, self.next_seed, "policy")
+        self.remember(root, prompt, self.next_seed, "policy", None)
         seeds = [self.fresh_seed() for _ in range(children)]
         for child, seed in zip(self.rig.fork(root, seeds), seeds, strict=True):
-            self.remember(child, prompt, seed, "policy")
-            pending = Pending(child, RecordingMeter(), list(prompt))
+            self.remember(child, prompt, seed, "policy", root)
+            pending = self.pend(child, None)
             pending.params = extend_params(tokens, order=(0, child))
             self.pending[self.rig.extend(child, pending.params, pending.meter)] = pending
         if not keep_root:
@@ -258,8 +298,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.next_seed += 1
         return self.next_seed
 
-    def remember(self, seq: SeqId, tokens: list[int], seed: int, model: str) -> None:
+    def remember(self, seq: SeqId, tokens: list[int], seed: int, model: str, parent: SeqId | None) -> None:
         self.tokens[seq], self.seeds[seq], self.models[seq] = list(tokens), seed, model
+        self.paths[seq] = [object() for _ in tokens] if parent is None else list(self.paths[parent])
 
     def busy(self, seq: SeqId) -> bool:
         return any(pending.seq == seq for pending in self.pending.values())
@@ -268,8 +309,13 @@ class EngineMachine(RuleBasedStateMachine):
         return [seq for seq in sorted(getattr(self, "tokens", {})) if not self.busy(seq)]
 
     def new_pending(self, seq: SeqId, budget: int | None, data: st.DataObject) -> Pending:
-        meter = RecordingMeter(budget)
-        meter.verdicts = data.draw(st.lists(st.sampled_from(VERDICTS), max_size=4))
+        pending = self.pend(seq, budget)
+        pending.meter.verdicts = data.draw(st.lists(st.sampled_from(VERDICTS), max_size=4))
+        return pending
+
+    def pend(self, seq: SeqId, budget: int | None) -> Pending:
+        meter = PathMeter(budget, seq, self.paths[seq], self.charged)
+        self.meters.append(meter)  # kept alive: identities of sampled positions name it
         return Pending(seq, meter, list(self.tokens[seq]))
 
     def collect(self) -> None:
@@ -290,6 +336,7 @@ class EngineMachine(RuleBasedStateMachine):
         added = list(gained.tokens[len(pending.before) :]) if gained is not None else []
         if pending.seq in self.tokens:
             self.tokens[pending.seq] = pending.before + added
+            self.paths[pending.seq] = pending.meter.identities(len(pending.before) + len(added))
         if outcome.error is not None:
             assert isinstance(outcome.error, StepFailed)
             return
@@ -298,6 +345,8 @@ class EngineMachine(RuleBasedStateMachine):
         if pending.seq in self.tokens:
             assert added == list(value.tokens)
         assert sum(work.tokens for work in pending.meter.committed) == value.generated
+        if value.generated:
+            assert pending.meter.paid(range(len(pending.before) + value.generated - 1))
         if value.stop in (Stop.BUDGET, Stop.CANCELLED):
             whole = self.uncut(pending, params)
             assert list(value.tokens) == whole[: value.generated]
@@ -317,18 +366,13 @@ class EngineMachine(RuleBasedStateMachine):
             return
         value = outcome.value
         assert isinstance(value, Scores)
+        rows = [*params.reward_at, *([len(pending.before) - 2] if params.logprobs_from else [])]
+        if params.reward_at or (params.logprobs_from or 0) < len(pending.before):
+            assert pending.meter.paid(range(max(rows, default=-1) + 1))
         assert list(value.rewards) == NaiveEngine.rewards(pending.before, params.reward_at)
         if params.logprobs_from is not None:
             assert list(value.logprobs) == NaiveEngine.logprobs(pending.before, params.logprobs_from)
 
 
-EngineMachine.TestCase.settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "60")),
-    stateful_step_count=int(__import__("os").environ.get("S", "40")),
-)
+EngineMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 TestEngineMachine = EngineMachine.TestCase
-
-
-def test_meters_are_meters() -> None:
-    meter: Meter = RecordingMeter()
-    assert meter.grant is not None
