@@ -33,7 +33,7 @@ def check_scheduler(memories: Iterable[ModelMemory], family: Family, board: Boar
 
 def _check_sequence(seq: Sequence) -> None:
     """One sequence, and its place in the family."""
-    _require(len(seq.paid_heads) == seq.known, "heads", seq.id, len(seq.paid_heads), seq.known)
+    _require(seq.hidden or len(seq.heads) == seq.known, "heads", seq.id, len(seq.heads), seq.known)
     _require(seq.known >= 1, "empty sequence", seq.id)
     _require(seq.hidden or not seq.members, "a visible sequence has members", seq.id)
     _require(not seq.hidden or bool(seq.members), "a trunk without members", seq.id)

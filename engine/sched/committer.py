@@ -90,7 +90,7 @@ class Committer:
         while seq.trunk is not None:
             self._detach_chain(seq)
         seq.tokens.append(found.token)
-        seq.paid_heads.append(0)
+        seq.heads.extend(1)
         try:
             stop = request.accept(found.token, found.logprob)
         except Exception as error:  # a stop rule that fails on this text ends its own request

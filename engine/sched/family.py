@@ -40,12 +40,13 @@ class Family:
         for child_id, seed in children:
             child = self._sibling(seq, child_id, seed=seed)
             child.computed_once = seq.computed_once
+            child.heads = seq.heads.fork()
             self._join(child, trunk)
 
     def append(self, seq: Sequence, tokens: Seq[int]) -> None:
         """Forced tokens; their rows stay to be computed."""
         seq.tokens.extend(tokens)
-        seq.paid_heads.extend(bytes(len(tokens)))
+        seq.heads.extend(len(tokens))
         self.detach_if_ready(seq)
 
     def truncate(self, seq: Sequence, position: int) -> None:
@@ -53,7 +54,7 @@ class Family:
         if position >= seq.known:
             return
         del seq.tokens[position:]
-        del seq.paid_heads[position:]
+        seq.heads.truncate(position)
         del seq.hashes[position // seq.memory.block_size :]
         seq.paid_rows = min(seq.paid_rows, position)
         seq.computed_once = min(seq.computed_once, position)
@@ -85,7 +86,6 @@ class Family:
         trunk = seq.trunk
         assert trunk is not None
         base = seq.base
-        seq.paid_heads[:base] = trunk.paid_heads[:base]
         seq.paid_rows = seq.first_unpaid()
         seq.computed_once = max(seq.computed_once, min(trunk.computed_once, base))
         if trunk.payer is not None and trunk.payer is seq.payer:
@@ -100,7 +100,6 @@ class Family:
         member.
         """
         trunk = self._sibling(seq, SeqId(next(self._hidden_ids)), seed=0, hidden=True)
-        trunk.paid_heads[:] = seq.paid_heads
         trunk.paid_rows = seq.paid_rows
         trunk.computed_once = seq.computed_once
         trunk.last_used = seq.last_used

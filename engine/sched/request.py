@@ -120,7 +120,7 @@ class ExtendRequest(Request):
         """
         seq, known = self.seq, self.first + 1
         start = min(seq.first_unpaid(), known)
-        heads = () if seq.head_paid(known - 1) else (known - 1,)
+        heads = () if seq.heads.paid(known - 1) else (known - 1,)
         rows = known - start
         self.kind = WorkKind.PREFILL if rows > 1 else WorkKind.DECODE
         return Work(model=seq.memory.name, kind=self.kind, start=start, rows=rows, heads=heads, tokens=1)
@@ -180,7 +180,7 @@ class ScoreRequest(Request):
     def work(self) -> Work | None:
         seq, end = self.seq, self.end
         start = min(seq.first_unpaid(), end)
-        heads = tuple(position for position in self._needed if not seq.head_paid(position))
+        heads = tuple(position for position in self._needed if not seq.heads.paid(position))
         if start == end and not heads:
             return None
         return Work(model=seq.memory.name, kind=self.kind, start=start, rows=end - start, heads=heads)

@@ -6,6 +6,7 @@ from ..kv.account import Account
 from ..kv.prefix import BlockHash
 from ..kv.table import BlockTable
 from ..protocol import SeqId
+from .heads import PaidHeads
 
 if TYPE_CHECKING:
     from .memory import ModelMemory
@@ -22,8 +23,8 @@ class Sequence:
     first `base` positions and detaches, taking those blocks by reference, once it goes its own way. The chain
     of trunks above a sequence ends in the *holder*, which alone holds KV for all below it.
 
-    What was paid, whatever the cache or a preemption did since: rows `< paid_rows` were granted by a meter,
-    and the output head at p where `paid_heads[p]`. For positions below `base` a member's trunk knows.
+    What was paid, whatever the cache or a preemption did since: rows `< paid_rows` (below `base` a member's
+    trunk knows), and the output heads that `heads` marks. KV never stands beyond what was paid.
 
     `weight` counts the visible sequences that hold KV through this one (1: itself).
     """
@@ -34,6 +35,7 @@ class Sequence:
         "computed",
         "computed_once",
         "hashes",
+        "heads",
         "hidden",
         "id",
         "last_used",
@@ -41,7 +43,6 @@ class Sequence:
         "members",
         "memory",
         "namespace",
-        "paid_heads",
         "paid_rows",
         "parked",
         "payer",
@@ -81,7 +82,7 @@ class Sequence:
         self.published = 0
         """Leading blocks of the table that are in the prefix index."""
         self.paid_rows = 0
-        self.paid_heads = bytearray(len(tokens))
+        self.heads = PaidHeads(len(tokens))
         self.trunk: Sequence | None = None
         self.base = 0
         self.members: dict[SeqId, Sequence] = {}
@@ -136,13 +137,10 @@ class Sequence:
         below = self.trunk.first_unpaid()
         return below if below < self.base else max(self.base, self.paid_rows)
 
-    def head_paid(self, position: int) -> bool:
-        return bool(self._row_owner(position).paid_heads[position])
-
     def pay(self, rows: int, heads: tuple[int, ...]) -> None:
         """A meter granted the rows up to `rows`, and the output heads at `heads`."""
         for position in heads:
-            self._row_owner(position).paid_heads[position] = 1
+            self.heads.mark(position, paid=True)
         node = self
         node.paid_rows = max(node.paid_rows, rows)
         while node.trunk is not None:
@@ -153,16 +151,9 @@ class Sequence:
     def unpay(self, rows: int, heads: tuple[int, ...]) -> None:
         """What was granted from row `rows` on was not computed, nor were the output heads at `heads`."""
         for position in heads:
-            self._row_owner(position).paid_heads[position] = 0
+            self.heads.mark(position, paid=False)
         node = self
         node.paid_rows = min(node.paid_rows, rows)
         while node.trunk is not None and rows < node.base:
             node = node.trunk
             node.paid_rows = min(node.paid_rows, rows)
-
-    def _row_owner(self, position: int) -> "Sequence":
-        """The sequence of the chain that answers for the row at `position`."""
-        node = self
-        while node.trunk is not None and position < node.base:
-            node = node.trunk
-        return node
