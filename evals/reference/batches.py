@@ -39,9 +39,9 @@ def encode_trace(trace: Trace) -> Row:
     return token_ids, weights
 
 
-def draw_trace(rng: random.Random) -> Trace:
+def draw_trace(rng: random.Random, task_weights: tuple[float, ...] = TASK_WEIGHTS) -> Trace:
     """A training trace of the task mixture."""
-    task = rng.choices(TASKS, TASK_WEIGHTS)[0]
+    task = rng.choices(TASKS, task_weights)[0]
     return task.generate_trace(rng, Split.TRAIN)[1]
 
 
@@ -60,13 +60,15 @@ def pad_rows(rows: list[Row], length: int) -> TraceBatch:
     return TraceBatch(torch.from_numpy(token_ids), torch.from_numpy(weights))
 
 
-def trace_batches(seed: int, tokens_per_batch: int) -> Iterator[TraceBatch]:
+def trace_batches(
+    seed: int, tokens_per_batch: int, task_weights: tuple[float, ...] = TASK_WEIGHTS
+) -> Iterator[TraceBatch]:
     """Endless batches of about `tokens_per_batch` positions, each of one bucket, in random order."""
     rng = random.Random(seed)
     while True:
         by_length: dict[int, list[Row]] = {}
         for _ in range(POOL_TRACES):
-            row = encode_trace(draw_trace(rng))
+            row = encode_trace(draw_trace(rng, task_weights))
             by_length.setdefault(bucket_length(len(row[0])), []).append(row)
         batches = []
         for length, rows in by_length.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .batches import TraceBatch
+from .batches import TASK_WEIGHTS, TraceBatch
 from .checkpoints import load_checkpoint, save_checkpoint
 from .decoder import Decoder, DecoderConfig, native_dtype, num_parameters
 from .optimizer import Optimizer
@@ -33,6 +33,7 @@ class Recipe(msgspec.Struct, frozen=True):
     warmup_steps: int = 100
     decay_share: float = 0.35
     average_decay: float = 0.998
+    task_weights: tuple[float, ...] = TASK_WEIGHTS
 
 
 def schedule(recipe: Recipe, step: int) -> float:
@@ -52,10 +53,12 @@ def trace_loss(model: Decoder, token_ids: Tensor, weights: Tensor) -> Tensor:
 class LanguageTraining:
     """One run: model, averaged weights, optimizer and step count, all in its checkpoint."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, initial: dict[str, Tensor] | None = None) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe = recipe
         self.model = Decoder(recipe.config, native_dtype())
+        if initial is not None:
+            self.model.load_state_dict(initial)
         self.optimizer = Optimizer(self.model, recipe.matrix_rate, recipe.vector_rate)
         self.average = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.step = 0

@@ -18,33 +18,45 @@ from .reward_training import RewardRecipe, RewardTraining, open_mark
 from .tasks.trace import Split
 
 POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=7_500, decay_share=0.4)
-DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=2_500, decay_share=0.5)
+POLICY_FINISH = Recipe(
+    "policy-finish",
+    POLICY_CONFIG,
+    seed=5,
+    num_steps=400,
+    matrix_rate=0.006,
+    vector_rate=1e-3,
+    warmup_steps=20,
+    decay_share=0.9,
+    average_decay=0.98,
+    task_weights=(0.90, 0.07, 0.03),
+)
+DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=2_000, decay_share=0.5)
 PRM = RewardRecipe("prm", seed=3, num_epochs=2)
-PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=20, patience=None)
+PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=12, patience=None)
 
 PRM_MIXTURE = Mixture(
-    sampled_countdown=12_000,
-    sampled_arithmetic=3_000,
-    random_countdown=120_000,
-    corrupted_countdown=20_000,
-    corrupted_arithmetic=6_000,
+    sampled_countdown=9_000,
+    sampled_arithmetic=2_000,
+    random_countdown=100_000,
+    corrupted_countdown=15_000,
+    corrupted_arithmetic=4_000,
 )
-VALIDATION_MIXTURE = Mixture(600, 200, 0, 0, 0)
+VALIDATION_MIXTURE = Mixture(400, 100, 0, 0, 0)
 OVERFIT_MIXTURE = Mixture(0, 720, 0, 0, 0)
 OVERFIT_TRACES = 2_800
 SEED_STRIDE = 1_000_003
 
 
-def train_policy(recipe: Recipe = POLICY) -> None:
-    """Train the policy on fresh traces; a resumed run draws from another stream of them."""
-    training = LanguageTraining(recipe)
+def train_policy() -> None:
+    """Train the policy on fresh traces, then shortly on mostly Countdown, which lags behind arithmetic.
+
+    A resumed run draws from another stream of traces.
+    """
+    training = LanguageTraining(POLICY)
     training.run(_batches(training), trace_loss)
-    export_policy()
-
-
-def export_policy() -> None:
-    """Write the policy's folder from the averaged weights of its checkpoint."""
-    save_folder(MODELS_FOLDER / "policy", POLICY_CONFIG, "policy", LanguageTraining(POLICY).average)
+    finish = LanguageTraining(POLICY_FINISH, training.average)
+    finish.run(_batches(finish), trace_loss)
+    save_folder(MODELS_FOLDER / "policy", POLICY_CONFIG, "policy", finish.average)
 
 
 def train_draft() -> None:
@@ -73,7 +85,10 @@ def train_prm_overfit() -> None:
 
 
 def _batches(training: LanguageTraining) -> Iterator[TraceBatch]:
-    return trace_batches(training.recipe.seed + SEED_STRIDE * training.step, training.recipe.tokens_per_batch)
+    recipe = training.recipe
+    return trace_batches(
+        recipe.seed + SEED_STRIDE * training.step, recipe.tokens_per_batch, recipe.task_weights
+    )
 
 
 def _policy() -> Decoder:
