@@ -1,5 +1,6 @@
 """The facade: models opened once, problems solved side by side."""
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import structlog
 
 from ..engine.errors import UsageError
 from ..engine.protocol import Backend, ModelInfo
@@ -74,6 +76,8 @@ class Reasoner:
         """
         from .opening import open_engine
 
+        if not structlog.is_configured():  # a library is quiet until its user says what to log
+            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         settler = Settler()
         opened = await open_engine(
             model,

@@ -1,5 +1,7 @@
 """How steps are cut: `step=mark:TEXT` or `step=tokens:N` instead of the model's own mark."""
 
+import re
+
 import msgspec
 
 from ..engine.errors import UsageError
@@ -19,7 +21,12 @@ def parse_step(text: str | None) -> Stepping:
     kind, colon, value = text.partition(":")
     if colon and value:
         if kind == "mark":
-            return Stepping(mark=value.encode().decode("unicode_escape"))
+            return Stepping(mark=_unescaped(value))
         if kind == "tokens" and value.isdecimal() and int(value) > 0:
             return Stepping(tokens=int(value))
     raise UsageError(f"step={text!r}: give mark:TEXT (a step ends at TEXT) or tokens:N (N above 0)")
+
+
+def _unescaped(mark: str) -> str:
+    r"""`\n`, `\t` and `\\` as a shell user writes them; anything else as it stands."""
+    return re.sub(r"\\([nt\\])", lambda found: {"n": "\n", "t": "\t", "\\": "\\"}[found[1]], mark)

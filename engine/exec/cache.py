@@ -1,7 +1,9 @@
 """The KV memory of one model: blocks of keys and values for all layers."""
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ class KvCache:
         self.block_size = block_size
         self._kv_heads = config.kv_heads
         shape = (config.layers, 2, num_blocks, config.kv_heads, block_size, config.head_dim)
-        self.blocks = torch.zeros(shape, dtype=dtype, device=device)
+        self.blocks = _zeros(shape, dtype, device)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in all layers; no target is also a source."""
@@ -41,6 +43,14 @@ class KvCache:
         heads = torch.arange(2 * self._kv_heads, device=blocks.device)
         plane = heads // self._kv_heads * (self.num_blocks * self._kv_heads) + heads % self._kv_heads
         return ((blocks[:, None] * self._kv_heads + plane) * self.block_size + offsets[:, None]).reshape(-1)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on the CPU pages that were never written take no memory and no time."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(pages).view(dtype).view(shape)
 
 
 def bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
