@@ -97,7 +97,8 @@ class Meter(Protocol):
     """The budget as the scheduler sees it. Called on the engine thread only; must not block.
 
     A grant is all or nothing and reserves what it grants. `commit` follows when the step that executed the
-    work was committed, `refund` when it was planned or reserved and then not computed.
+    work was committed (or the cache held its KV already), `refund` when it was reserved and then not
+    computed. Both come in parts, rows chunk by chunk, whose sum is the grant.
     """
 
     def grant(self, work: Work) -> Verdict: ...
@@ -125,8 +126,7 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     engine only.
 
     Positions unless named otherwise. `kv_peak_tokens` counts a shared position once,
-    `kv_unshared_peak_tokens` once per sequence that holds it. `forked_rows` are KV positions that children
-    took over by reference.
+    `kv_unshared_peak_tokens` once per sequence that holds it.
     """
 
     computed_flops: int = 0

@@ -1,7 +1,7 @@
 """Where each request stands. Every change of a request's state is made here."""
 
 from ..errors import EngineClosed
-from ..protocol import Extension, Scores, Work
+from ..protocol import Extension, Scores
 from ..text.stop import Stop
 from .family import Family
 from .queue import RequestQueue
@@ -104,20 +104,14 @@ class Board:
         if request.grant is not None:
             refunded = request.grant.refund()
             if refunded is not None:
-                self._unpay(request.seq, refunded)
+                seq = request.seq
+                seq.unpay(refunded.start if refunded.rows else seq.known, refunded.heads)
         node = request.seq
         while node is not None:
             if node.payer is request:
                 node.payer = None
             node = node.trunk
         request.seq.request = None
-
-    def _unpay(self, seq: Sequence, refunded: Work) -> None:
-        """What was refunded is unpaid; cached KV that was taken for it is given back."""
-        seq.unpay(refunded.start if refunded.rows else seq.known, refunded.heads)
-        holder = seq.holder
-        if holder.computed > holder.paid_rows:
-            holder.memory.cut(holder, holder.paid_rows)
 
     def _finish(self, request: Request, result: Extension | Scores | Exception) -> None:
         seq = request.seq

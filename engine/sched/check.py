@@ -47,8 +47,8 @@ def _check_sequence(seq: Sequence) -> None:
     _require(not seq.table.blocks, "a member holds blocks", seq.id, seq.table.blocks)
     _require(1 <= seq.base <= trunk.known, "base", seq.id, seq.base, trunk.known)
     _require(seq.tokens[: seq.base] == trunk.tokens[: seq.base], "tokens differ from the trunk's", seq.id)
-    waits = trunk.trunk is not None or trunk.computed < seq.base
-    _require(seq.plain or waits, "a member should have detached", seq.id, seq.base, trunk.computed)
+    shared, stands = seq.shared_positions(), seq.holder.computed
+    _require(seq.plain or stands < shared, "a member should have detached", seq.id, shared, stands)
 
 
 def _weight(seq: Sequence) -> int:

@@ -9,7 +9,6 @@ from .family import Family
 from .kept import KeptRows
 from .plan import Drawn, ModelResult, SpanScores
 from .request import ExtendRequest, ScoreRequest
-from .sequence import Sequence
 
 
 class Committer:
@@ -87,8 +86,8 @@ class Committer:
     def _take(self, request: ExtendRequest, found: Drawn) -> None:
         """The sampled token goes on the sequence, which from now on is on its own."""
         seq = request.seq
-        while seq.trunk is not None:
-            self._detach_chain(seq)
+        if seq.trunk is not None:
+            self._family.detach(seq)
         seq.tokens.append(found.token)
         seq.heads.extend(1)
         try:
@@ -108,13 +107,6 @@ class Committer:
         if planned.trunk.logits_kept:
             self._kept.keep(planned.trunk)
         self._take(request, found)
-
-    def _detach_chain(self, seq: Sequence) -> None:
-        """Detach the member that is nearest to the holder."""
-        node = seq
-        while node.trunk is not None and node.trunk.trunk is not None:
-            node = node.trunk
-        self._family.detach(node)
 
     def _keep(self, span: PlannedSpan) -> None:
         """The runner kept the row's logits; a trunk whose members are all gone by now does not need them."""

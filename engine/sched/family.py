@@ -69,30 +69,30 @@ class Family:
         self._end(seq)
 
     def detach_if_ready(self, seq: Sequence) -> None:
-        """A member that went its own way takes what it shares, once the trunk has computed that."""
-        trunk = seq.trunk
-        if trunk is not None and trunk.trunk is None and not seq.plain and trunk.computed >= seq.base:
+        """A member that went its own way takes what it shares, once the holder has computed that."""
+        if seq.trunk is not None and not seq.plain and seq.holder.computed >= seq.shared_positions():
             self.detach(seq)
 
-    def detach_ready_members(self, holder: Sequence) -> None:
-        """The holder's KV grew: let go of the members that waited for it, and of theirs."""
-        for member in tuple(holder.members.values()):
+    def detach_ready_members(self, trunk: Sequence) -> None:
+        """The holder's KV grew: let go of the members that waited for it, at any depth."""
+        for member in tuple(trunk.members.values()):
             self.detach_if_ready(member)
-            if member.trunk is None:
+            if member.members:
                 self.detach_ready_members(member)
 
     def detach(self, seq: Sequence) -> None:
-        """Take the trunk's blocks by reference, its partial tail too, and what was paid; then go alone."""
-        trunk = seq.trunk
-        assert trunk is not None
-        base = seq.base
+        """Take the holder's blocks by reference, its partial tail too, and what was paid; then go alone."""
+        holder, positions = seq.holder, seq.shared_positions()
         seq.paid_rows = seq.first_unpaid()
-        seq.computed_once = max(seq.computed_once, min(trunk.computed_once, base))
-        if trunk.payer is not None and trunk.payer is seq.payer:
-            trunk.payer = None
-        trunk.memory.share(trunk, seq, min(base, trunk.computed))
-        seq.resumed_at = max(seq.resumed_at, trunk.resumed_at)
-        seq.last_used = trunk.last_used
+        seq.computed_once = max(seq.computed_once, min(holder.computed_once, positions))
+        node = seq.trunk
+        while node is not None:
+            if node.payer is not None and node.payer is seq.payer:
+                node.payer = None
+            node = node.trunk
+        holder.memory.share(holder, seq, positions)
+        seq.resumed_at = max(seq.resumed_at, holder.resumed_at)
+        seq.last_used = holder.last_used
         self._leave(seq)
 
     def _make_trunk(self, seq: Sequence) -> Sequence:

@@ -39,6 +39,15 @@ class Grant:
             )
             self._meter.commit(msgspec.structs.replace(work, rows=rows, heads=heads, tokens=tokens))
 
+    def commit_cached(self, end: int) -> None:
+        """The KV of the rows below `end` stands in the cache: they count as computed, their heads do not."""
+        work = self.open
+        rows = min(max(end - work.start, 0), work.rows) if work is not None else 0
+        if work is None or rows == 0:
+            return
+        self.open = msgspec.structs.replace(work, start=work.start + rows, rows=work.rows - rows)
+        self._meter.commit(msgspec.structs.replace(work, rows=rows, heads=(), tokens=0))
+
     def refund(self) -> Work | None:
         """Hand back what was not computed; returns it."""
         work, self.open = self.open, None

@@ -271,6 +271,8 @@ class Planner:
             return
         before = holder.computed
         memory.adopt(holder, hits)
+        if request.grant is not None:
+            request.grant.commit_cached(holder.computed)
         skipped_until = min(holder.computed, max(request.first, before))
         holder.account.usage.cached_tokens += max(0, skipped_until - max(before, holder.computed_once))
 

@@ -129,7 +129,7 @@ def test_preemption_parking_and_the_cache_are_not_charged() -> None:
         rig.scheduler.park(seq)
         rig.extend_now(seq, extend_params(2), meter)
         assert meter.spent_rows() == list(range(13))
-    assert meters[0].committed == meters[1].committed
+    assert meters[0].granted == meters[1].granted
 
 
 def test_a_branch_that_samples_the_same_row_again_pays_only_the_token() -> None:
