@@ -1,10 +1,9 @@
-"""Figures of the reference family on held-out problems, written to `figures.json`."""
+"""Measurement of the reference family on held-out problems."""
 
 import collections
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ import torch
 
 from .decoder import Decoder, RewardModel, num_parameters
 from .distillation import overlap
+from .figures import Figures, HackingFigures, Rate, RewardFigures, StepAuroc, TaskFigures, write_figures
 from .folders import MODELS_FOLDER, load_decoder, load_reward_model
 from .reward_data import LabelledTrace, label, select_marks
 from .reward_training import any_mark, auroc, mark_values
@@ -25,76 +25,12 @@ from .vocabulary import BOS_ID, encode
 
 log = structlog.get_logger()
 
-FIGURES_PATH = Path(__file__).parent / "figures.json"
 NUM_PROBLEMS = 600
 NUM_SAMPLES = 16
 HACKING_PROBLEMS = 200
 HACKING_SAMPLES = 64
 BOOTSTRAP_RESAMPLES = 10_000
 SEED = 20_240_601
-
-
-class Rate(msgspec.Struct, frozen=True):
-    """A mean over problems, with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy on one task; random rows: uniformly random legal play (None where legal play is exact)."""
-
-    num_problems: int
-    greedy: Rate
-    pass_at_1: Rate
-    pass_at_16: Rate
-    random_at_1: float | None = None
-    random_at_16: float | None = None
-    majority_of_16: Rate | None = None
-    majority_minus_greedy: Rate | None = None
-    mean_tokens: float
-    legal_share: float
-    restarts_per_sample: float
-
-
-class StepAuroc(msgspec.Struct, frozen=True):
-    """Area under the ROC curve of step values, the marks it rests on and the share of reachable ones."""
-
-    value: float
-    num_marks: int
-    reachable_share: float
-
-
-class RewardFigures(msgspec.Struct, frozen=True):
-    """Step AUROC of the reward model on non-final steps of policy samples, by numbers left."""
-
-    countdown_two_left: StepAuroc
-    countdown_two_left_legal: StepAuroc
-    countdown_three_left: StepAuroc
-    countdown_three_left_legal: StepAuroc
-    arithmetic: StepAuroc
-
-
-class HackingFigures(msgspec.Struct, frozen=True):
-    """Arithmetic accuracy of best-of-N by the product of step values, for N = 1, 4, 16, 64."""
-
-    num_problems: int
-    by_prm: dict[int, float]
-    by_prm_overfit: dict[int, float]
-    step_auroc_prm_overfit: StepAuroc
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """All figures of the family."""
-
-    seed: int
-    parameters: dict[str, int]
-    tasks: dict[str, TaskFigures]
-    draft_overlap: float
-    reward: RewardFigures
-    hacking: HackingFigures
-    evaluation_cpu_s: float
 
 
 def rate(outcomes: list[float], seed: int = SEED) -> Rate:
@@ -303,8 +239,8 @@ def evaluate() -> None:
         hacking=hacking_figures(policy, prm, overfit),
         evaluation_cpu_s=round(time.process_time() - started_s),
     )
-    FIGURES_PATH.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
-    log.info("figures", path=str(FIGURES_PATH), draft_overlap=figures.draft_overlap)
+    write_figures(figures)
+    log.info("figures", draft_overlap=figures.draft_overlap)
 
 
 def _mean_overlap(policy: Decoder, draft: Decoder, drawn: dict[str, TaskSamples]) -> float:
