@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.attention import PagedAttention
+from ...kernels.attention import HeadShape, PagedAttention
+from ...kernels.fixed_attention import FixedAttention
+from ...kernels.interface import Attention
 from ...kernels.linear import ROW_TILE
-from ...kernels.plan import Planner, RowSpan
+from ...kernels.tables import RowSpan
 from ..models.decoder import Batch
 from ..models.open import LoadedModel
 from ..protocol import SeqId
@@ -54,14 +56,14 @@ class Runner:
         self._row_tile = ROW_TILE if deterministic else None
         config, device = model.config, model.decoder.device
         self.cache = KvCache(config, num_blocks, block_size, model.decoder.dtype, device)
-        self._attention = PagedAttention(
-            config.heads, config.kv_heads, config.head_dim, block_size, config.head_dim**-0.5
-        )
+        shape = HeadShape(config.heads, config.kv_heads, config.head_dim, block_size, num_blocks)
         chunk = key_chunk(model.info.max_model_len, block_size)
-        self._planners = {
-            window: Planner(block_size, chunk, fixed=deterministic, window=window)
-            for window in set(config.windows)
-        }
+        windows = set(config.windows)
+        self._attention: Attention
+        if deterministic:
+            self._attention = FixedAttention(shape, chunk, windows, model.decoder.dtype, device)
+        else:
+            self._attention = PagedAttention(shape, chunk, windows, device)
         self._sampler = Sampler(config.head_columns, device)
         self._kept: dict[SeqId, Tensor] = {}
 
@@ -96,18 +98,11 @@ class Runner:
         if not spans:
             return _Packed([], [], 0), torch.empty(0)
         ragged = [RowSpan(span.start, len(span.tokens), span.blocks) for span in spans]
-        plans = {window: planner.plan(ragged) for window, planner in self._planners.items()}
-        order = next(iter(plans.values())).order
-        if any(plan.order != order for plan in plans.values()):
-            raise AssertionError("the planners of one model must agree on the packing order")
-        packed = self._pack(spans, order)
+        step = self._attention.plan(ragged)
+        packed = self._pack(spans, step.order)
         self._clear_started(packed.spans)
-        prepared = {
-            window: self._attention.prepare(plan, self.cache.num_blocks, self._decoder.device)
-            for window, plan in plans.items()
-        }
         tokens, positions, slots = self._rows(packed)
-        batch = Batch(tokens, positions, slots, prepared, self._row_tile)
+        batch = Batch(tokens, positions, slots, step.by_window, self._row_tile)
         return packed, self._decoder.forward(batch, self.cache.blocks, self._attention)
 
     def _pack(self, spans: Sequence[Span], order: Sequence[int]) -> _Packed:

@@ -7,12 +7,13 @@ transformers' do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...kernels.attention import PagedAttention, PreparedPlan
+from ...kernels.interface import Attention
 from ...kernels.linear import Linear
 from .config import ModelConfig
 from .rope import rotation_table
@@ -32,7 +33,7 @@ class Batch:
     tokens: Tensor
     positions: Tensor
     slots: Tensor
-    plans: Mapping[int | None, PreparedPlan]
+    plans: Mapping[int | None, Any]
     row_tile: int | None
 
 
@@ -112,7 +113,7 @@ class Decoder:
             down=self._merged(prefix + "mlp.", ("down_proj",)),
         )
 
-    def forward(self, batch: Batch, kv: Tensor, attention: PagedAttention) -> Tensor:
+    def forward(self, batch: Batch, kv: Tensor, attention: Attention) -> Tensor:
         """Hidden states [rows, hidden] before the last norm; writes keys and values into `kv`
         [layers, 2, blocks, kv_heads, block_size, head_dim]."""
         hidden = self._embedding.index_select(0, batch.tokens)

@@ -1,12 +1,16 @@
 import pytest
 import torch
-from branchwise.kernels.attention import PagedAttention
-from branchwise.kernels.plan import Planner, RowSpan
+from branchwise.kernels.attention import HeadShape
+from branchwise.kernels.fixed_attention import FixedAttention
+from branchwise.kernels.fixed_plan import FixedPlanner
+from branchwise.kernels.plan import Planner
+from branchwise.kernels.tables import RowSpan
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.paged import BLOCK, CHUNK, Case, attend, cases, dense, random_kv, random_queries
+from support.paged import BLOCK, CHUNK, Case, attend, cases, dense, make_attention, random_kv, random_queries
 
-HEADS = st.sampled_from([(4, 4), (6, 2), (3, 1)])
+HEADS = st.sampled_from([(4, 4), (6, 2), (3, 1), (10, 2)])
+CPU = torch.device("cpu")
 
 
 @settings(max_examples=120)
@@ -22,7 +26,7 @@ def test_equals_dense_attention(
 ) -> None:
     torch.manual_seed(seed)
     kv, queries = random_kv(case, heads[1], 8), random_queries(case, heads[0], 8)
-    found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=fixed, window=window))
+    found = attend(case.spans, queries, kv, make_attention(case, heads[0], kv, fixed=fixed, window=window))
     for part, expected in zip(found, dense(case, queries, kv, window), strict=True):
         torch.testing.assert_close(part.double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -34,34 +38,66 @@ def test_fixed_items_give_equal_bits_alone_and_together(
 ) -> None:
     torch.manual_seed(seed)
     kv, queries = random_kv(case, heads[1], 16), random_queries(case, heads[0], 16)
-    planner = Planner(BLOCK, CHUNK, fixed=True)
-    together = attend(case, queries, kv, planner)
+    attention = make_attention(case, heads[0], kv, fixed=True)
+    together = attend(case.spans, queries, kv, attention)
     index = data.draw(st.integers(0, len(case.spans) - 1))
     span = case.spans[index]
     cut = data.draw(st.integers(1, span.rows))
     for first, last in ((0, cut), (cut, span.rows)):
         if first < last:
-            alone = Case([RowSpan(span.start + first, last - first, span.blocks)], case.pool_blocks)
-            assert torch.equal(
-                attend(alone, [queries[index][first:last]], kv, planner)[0], together[index][first:last]
-            )
+            alone = [RowSpan(span.start + first, last - first, span.blocks)]
+            (found,) = attend(alone, [queries[index][first:last]], kv, attention)
+            assert torch.equal(found, together[index][first:last])
+
+
+def test_shared_chunks_give_the_bits_of_lone_rows() -> None:
+    """Forty siblings behind one prefix attend to it in tiles; each alone, it attends by itself."""
+    torch.manual_seed(3)
+    shared = tuple(range(1, 40))
+    spans = [RowSpan(157 + index % 3, 1, (*shared, 40 + index)) for index in range(40)]
+    spans.append(RowSpan(0, 150, shared))
+    case = Case(spans, 90)
+    for heads, kv_heads in ((4, 4), (6, 2), (8, 1)):
+        kv, queries = random_kv(case, kv_heads, 32), random_queries(case, heads, 32)
+        attention = make_attention(case, heads, kv, fixed=True)
+        assert isinstance(attention, FixedAttention)
+        assert attention.shares
+        together = attend(spans, queries, kv, attention)
+        for span, query, found in zip(spans, queries, together, strict=True):
+            assert torch.equal(attend([span._replace(rows=1)], [query[:1]], kv, attention)[0], found[:1])
+
+
+def test_without_sharing_the_results_are_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("branchwise.kernels.fixed_attention._tiles_equal_lone_rows", lambda *_: False)
+    torch.manual_seed(4)
+    case = Case([RowSpan(60 + i % 4, 1, (*range(1, 16), 20 + i)) for i in range(8)], 40)
+    kv, queries = random_kv(case, 2, 16), random_queries(case, 4, 16)
+    attention = make_attention(case, 4, kv, fixed=True)
+    assert all(slab.shared is None for slab in FixedPlanner(BLOCK, CHUNK, share=False).plan(case.spans).slabs)
+    for part, expected in zip(
+        attend(case.spans, queries, kv, attention), dense(case, queries, kv), strict=True
+    ):
+        torch.testing.assert_close(part.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_long_contexts_and_large_chunks_are_cut_into_bounded_items(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr("branchwise.kernels.plan.ROWS_PER_TILE", 8)
     monkeypatch.setattr("branchwise.kernels.plan.KEYS_PER_TILE", 16)
-    monkeypatch.setattr("branchwise.kernels.plan.ITEMS_PER_SLAB", 10)
+    monkeypatch.setattr("branchwise.kernels.plan.ITEMS_PER_SLAB", 4)
+    monkeypatch.setattr("branchwise.kernels.fixed_plan.ENTRIES_PER_SLAB", 40)
     shared = tuple(range(1, 30))
     spans = [RowSpan(116 + i, 1, (*shared, 40 + 2 * i, 41 + 2 * i)) for i in range(7)]
     spans += [RowSpan(0, 110, shared), RowSpan(60, 20, shared[:20])]
     case = Case(spans, 60)
     kv, queries = random_kv(case, 2, 8), random_queries(case, 4, 8)
     expected = dense(case, queries, kv)
+    plan = Planner(BLOCK, CHUNK).plan(spans)
+    assert len(plan.slabs) > 1
+    assert all(tile.rows.stop - tile.rows.start <= 8 and len(tile.blocks) <= 4 for tile in plan.tiles)
+    assert len(FixedPlanner(BLOCK, CHUNK, share=True).plan(spans).slabs) > 3
     for fixed in (False, True):
-        plan = Planner(BLOCK, CHUNK, fixed=fixed).plan(spans)
-        assert all(tile.rows.stop - tile.rows.start <= 8 and len(tile.blocks) <= 4 for tile in plan.tiles)
-        found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=fixed))
+        found = attend(spans, queries, kv, make_attention(case, 4, kv, fixed=fixed))
         for part, right in zip(found, expected, strict=True):
             torch.testing.assert_close(part.double(), right, rtol=1e-5, atol=1e-5)
 
@@ -73,7 +109,7 @@ def test_bfloat16_stays_close() -> None:
     spans.append(RowSpan(20, 12, tuple(range(60, 68))))
     case = Case(spans, 70)
     kv, queries = random_kv(case, 2, 16, torch.bfloat16), random_queries(case, 6, 16)
-    found = attend(case, queries, kv, Planner(BLOCK, CHUNK, fixed=False))
+    found = attend(spans, queries, kv, make_attention(case, 6, kv, fixed=False))
     exact = dense(case, [query.bfloat16().float() for query in queries], kv)
     for part, right in zip(found, exact, strict=True):
         assert (part.double() - right).norm() / right.norm() < 1e-2
@@ -87,16 +123,23 @@ def test_a_poisoned_trash_block_reaches_nothing(fixed: bool) -> None:
     case = Case(spans, 10)
     kv = random_kv(case, 2, 8)
     assert bool(kv[:, 0].isnan().all())
-    for part in attend(case, random_queries(case, 4, 8), kv, Planner(BLOCK, CHUNK, fixed=fixed)):
+    for part in attend(spans, random_queries(case, 4, 8), kv, make_attention(case, 4, kv, fixed=fixed)):
         assert bool(part.isfinite().all())
 
 
-def test_scratch_is_reused_between_steps() -> None:
+@pytest.mark.parametrize("fixed", [False, True])
+def test_scratch_is_reused_between_steps(fixed: bool) -> None:
     case = Case([RowSpan(30, 1, tuple(range(1, 9)))], 10)
     kv, queries = random_kv(case, 2, 8), random_queries(case, 4, 8)
-    attention = PagedAttention(4, 2, 8, BLOCK, 8**-0.5)
-    planner = Planner(BLOCK, CHUNK, fixed=False)
-    first = attend(case, queries, kv, planner, attention)[0].clone()
+    attention = make_attention(case, 4, kv, fixed=fixed)
+    first = attend(case.spans, queries, kv, attention)[0].clone()
     other = Case([RowSpan(9, 2, (3, 4, 5))], 10)
-    attend(other, random_queries(other, 4, 8), kv, planner, attention)
-    assert torch.equal(attend(case, queries, kv, planner, attention)[0], first)
+    attend(other.spans, random_queries(other, 4, 8), kv, attention)
+    assert torch.equal(attend(case.spans, queries, kv, attention)[0], first)
+
+
+def test_bfloat16_tiles_equal_lone_rows_here() -> None:
+    """Otherwise the deterministic mode would not share in bfloat16 on this machine: slower, and worth
+    knowing."""
+    shape = HeadShape(9, 3, 64, 16, 4)
+    assert FixedAttention(shape, 128, [None], torch.bfloat16, CPU).shares

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 
 import torch
-from branchwise.kernels.attention import PagedAttention
-from branchwise.kernels.plan import Planner, RowSpan
+from branchwise.kernels.attention import HeadShape, PagedAttention
+from branchwise.kernels.fixed_attention import FixedAttention
+from branchwise.kernels.tables import RowSpan
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -55,23 +56,29 @@ def random_queries(case: Case, heads: int, head_dim: int) -> list[Tensor]:
     return [torch.randn(span.rows, heads, head_dim) for span in case.spans]
 
 
+def make_attention(
+    case: Case, heads: int, kv: Tensor, *, fixed: bool, window: int | None = None
+) -> PagedAttention | FixedAttention:
+    """The torch kernels for the case's pool."""
+    shape = HeadShape(heads, kv.shape[2], kv.shape[4], BLOCK, case.pool_blocks)
+    if fixed:
+        return FixedAttention(shape, CHUNK, [window], kv.dtype, torch.device("cpu"))
+    return PagedAttention(shape, CHUNK, [window], torch.device("cpu"))
+
+
 def attend(
-    case: Case,
-    queries: list[Tensor],
-    kv: Tensor,
-    planner: Planner,
-    attention: PagedAttention | None = None,
+    spans: list[RowSpan], queries: list[Tensor], kv: Tensor, attention: PagedAttention | FixedAttention
 ) -> list[Tensor]:
-    """The torch kernel on packed rows; results per span, [rows, heads * head_dim]."""
+    """A step on packed rows; results per span, [rows, heads * head_dim]."""
     heads, head_dim = queries[0].shape[1:]
-    attention = attention or PagedAttention(heads, kv.shape[2], head_dim, BLOCK, head_dim**-0.5)
-    plan = planner.plan(case.spans)
-    packed = torch.cat([queries[index] for index in plan.order]).to(kv.dtype)
+    step = attention.plan(spans)
+    ((_, plan),) = step.by_window.items()
+    packed = torch.cat([queries[index] for index in step.order]).to(kv.dtype)
     out = torch.full((packed.shape[0] + 3, heads * head_dim), float("nan"), dtype=kv.dtype)
-    attention.run(packed, kv, attention.prepare(plan, kv.shape[1], torch.device("cpu")), out)
-    parts = out[: packed.shape[0]].split([case.spans[index].rows for index in plan.order])
-    results: list[Tensor] = [torch.empty(0)] * len(case.spans)
-    for index, part in zip(plan.order, parts, strict=True):
+    attention.run(packed, kv, plan, out)
+    parts = out[: packed.shape[0]].split([spans[index].rows for index in step.order])
+    results: list[Tensor] = [torch.empty(0)] * len(spans)
+    for index, part in zip(step.order, parts, strict=True):
         results[index] = part
     return results
 

@@ -1,0 +1,225 @@
+"""The plan of the deterministic mode: attention cut at absolute positions into items of fixed shapes.
+
+Keys are cut at multiples of `key_chunk`. A row meets each chunk either alone (*row item*) or in a tile of
+`TILE_ROWS` rows that share the chunk's blocks and see all of it (*tile item*): siblings behind a common
+prefix, or the rows of one prefill. Both give the row the same bits (see `fixed_attention`), and a row's
+chunks are added up in the order of their positions. So its result depends on its own position and keys alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .tables import Level, RowSpan, TableMatrix, key_mask, leveled, shared_blocks
+
+TILE_ROWS = 16
+ENTRIES_PER_SLAB = 8192
+_ROWS_TO_SHARE = 4
+"""A tile of fewer rows costs more than it saves: it computes `TILE_ROWS` in any case."""
+
+
+@dataclass(slots=True)
+class TileItems:
+    """`rows` int64 [tiles, TILE_ROWS]: packed rows counted from the slab's first, repeated where a tile is
+    not full. Item i is tile `tile[i]` against `blocks[i]`; of its rows, flattened over all items, those at
+    `kept` are real and their results are the entries `entries`. All int64."""
+
+    rows: Tensor
+    tile: Tensor
+    blocks: Tensor
+    kept: Tensor
+    entries: Tensor
+    gather: Tensor | None = None
+
+
+@dataclass(slots=True)
+class RowItems:
+    """Item i is row `rows[i]` against `blocks[i]`, whose first key is at `first_key[i]`; its result is entry
+    `entries[i]`. int64."""
+
+    rows: Tensor
+    blocks: Tensor
+    first_key: np.ndarray
+    entries: Tensor
+    gather: Tensor | None = None
+
+
+@dataclass(slots=True)
+class FixedSlab:
+    """Items of the packed rows `rows`. Entries are (row, chunk) results, ordered by chunk, then by row;
+    `entry_rows` int64 [entries] and the levels count rows from the slab's first. `mask` fp32 [row items,
+    key_chunk]."""
+
+    rows: slice
+    entry_rows: Tensor
+    levels: list[Level]
+    shared: TileItems | None
+    own: RowItems
+    mask: Tensor
+
+
+@dataclass(slots=True)
+class FixedPlan:
+    """All items of a step. `order` lists the spans in packing order; rows of a span stay consecutive."""
+
+    order: list[int]
+    rows: int
+    slabs: list[FixedSlab]
+
+
+class FixedPlanner:
+    """Builds plans for one model's pool; arguments as for `Planner`. Without `share` there are no tile
+    items."""
+
+    def __init__(self, block_size: int, key_chunk: int, *, share: bool, window: int | None = None) -> None:
+        if key_chunk % block_size:
+            raise ValueError(f"key_chunk {key_chunk} is not a multiple of the block size {block_size}")
+        self._block_size = block_size
+        self._chunk = key_chunk
+        self._share = share
+        self._window = window
+        self._matrix = TableMatrix()
+        self._made_of: tuple[int, list[int]] | None = None
+        self._slabs: list[FixedSlab] = []
+
+    def plan(self, spans: Sequence[RowSpan]) -> FixedPlan:
+        """The items of a step over `spans` (each with at least one row)."""
+        order = sorted(range(len(spans)), key=lambda index: spans[index].blocks)
+        ordered = [spans[index] for index in order]
+        tables = self._matrix.fill([span.blocks for span in ordered], self._chunk // self._block_size)
+        counts = np.fromiter((span.rows for span in ordered), np.int64, len(ordered))
+        span_of_row = np.repeat(np.arange(len(ordered)), counts)
+        begins = np.cumsum(counts) - counts
+        starts = np.fromiter((span.start for span in ordered), np.int64, len(ordered))
+        position = (starts - begins)[span_of_row] + np.arange(len(span_of_row))
+        chunks = position // self._chunk
+        # While every row stays in its chunk and every table is the same object, only the masks change.
+        made_of = (self._matrix.version, counts.tolist() + chunks.tolist())
+        if made_of != self._made_of or self._window is not None:
+            self._slabs = self._make_slabs(ordered, tables, span_of_row, position)
+            self._made_of = made_of
+        for slab in self._slabs:
+            rows = slab.own.rows.numpy() + slab.rows.start
+            slab.mask = key_mask(position[rows], slab.own.first_key, self._chunk, self._window)
+        return FixedPlan(order, len(position), self._slabs)
+
+    def _make_slabs(
+        self, spans: Sequence[RowSpan], tables: np.ndarray, span_of_row: np.ndarray, position: np.ndarray
+    ) -> list[FixedSlab]:
+        last = position // self._chunk
+        first = np.zeros_like(last)
+        if self._window is not None:
+            first = np.maximum(position - self._window + 1, 0) // self._chunk
+        tiles = self._tiles(spans, span_of_row, position)
+        slabs: list[FixedSlab] = []
+        pending: list[tuple[slice, int]] = []
+        entries = 0
+        for tile in tiles:
+            size = int((last - first + 1)[tile[0]].sum())
+            if pending and entries + size > ENTRIES_PER_SLAB:
+                slabs.append(self._slab(pending, tables, span_of_row, first, last))
+                pending, entries = [], 0
+            pending.append(tile)
+            entries += size
+        slabs.append(self._slab(pending, tables, span_of_row, first, last))
+        return slabs
+
+    def _tiles(
+        self, spans: Sequence[RowSpan], span_of_row: np.ndarray, position: np.ndarray
+    ) -> list[tuple[slice, int]]:
+        """Consecutive rows cut into tiles, with the number of leading chunks that the rows of each share.
+
+        A tile ends when it is full, or when one more row would lose more than it brings.
+        """
+        chunk_blocks = self._chunk // self._block_size
+        tiles: list[tuple[slice, int]] = []
+        begin, common = 0, self._visible(position[0])
+        for row in range(1, len(position)):
+            limit = min(common, self._visible(position[row]))
+            left, right = spans[span_of_row[row - 1]].blocks, spans[span_of_row[row]].blocks
+            if left is not right and limit:
+                limit = shared_blocks(left, right, limit * chunk_blocks) // chunk_blocks
+            size = row - begin
+            if size == TILE_ROWS or limit * size < common * (size - 1):
+                tiles.append((slice(begin, row), common))
+                begin, common = row, self._visible(position[row])
+            else:
+                common = limit
+        tiles.append((slice(begin, len(position)), common))
+        return tiles
+
+    def _visible(self, position: int) -> int:
+        """Leading chunks that a row at `position` sees whole: what it can share without a mask."""
+        if not self._share or (self._window is not None and position >= self._window):
+            return 0
+        return int(position) // self._chunk
+
+    def _slab(
+        self,
+        tiles: Sequence[tuple[slice, int]],
+        tables: np.ndarray,
+        span_of_row: np.ndarray,
+        first: np.ndarray,
+        last: np.ndarray,
+    ) -> FixedSlab:
+        rows = slice(tiles[0][0].start, tiles[-1][0].stop)
+        shared_until = np.concatenate(
+            [
+                np.full(tile.stop - tile.start, chunks if tile.stop - tile.start >= _ROWS_TO_SHARE else 0)
+                for tile, chunks in tiles
+            ]
+        )
+        entries = leveled(first[rows], (last - first + 1)[rows])
+        # The entry of (row, chunk), for the items of both kinds to find theirs.
+        place = np.full((len(shared_until), int(last[rows].max()) + 1), -1, dtype=np.int64)
+        place[entries.rows, entries.level] = np.arange(len(entries.rows))
+        own_from = np.maximum(first[rows], shared_until)
+        own = leveled(own_from, last[rows] - own_from + 1)
+        return FixedSlab(
+            rows=rows,
+            entry_rows=torch.from_numpy(entries.rows),
+            levels=entries.levels,
+            shared=self._tile_items(tiles, rows.start, shared_until, tables, span_of_row, place),
+            own=RowItems(
+                rows=torch.from_numpy(own.rows),
+                blocks=self._blocks(tables, span_of_row[rows][own.rows], own.level),
+                first_key=own.level * self._chunk,
+                entries=torch.from_numpy(place[own.rows, own.level]),
+            ),
+            mask=torch.empty(0),
+        )
+
+    def _tile_items(
+        self,
+        tiles: Sequence[tuple[slice, int]],
+        base: int,
+        shared_until: np.ndarray,
+        tables: np.ndarray,
+        span_of_row: np.ndarray,
+        place: np.ndarray,
+    ) -> TileItems | None:
+        members = [tile for tile, _ in tiles if shared_until[tile.start - base]]
+        if not members:
+            return None
+        heads = np.array([tile.start - base for tile in members])
+        sizes = np.array([tile.stop - tile.start for tile in members])
+        within = np.arange(TILE_ROWS)
+        rows = heads[:, None] + np.where(within < sizes[:, None], within, 0)
+        items = leveled(np.zeros(len(members), np.int64), shared_until[heads])
+        real = (within < sizes[items.rows][:, None]).reshape(-1)
+        entries = place[rows[items.rows], items.level[:, None]].reshape(-1)[real]
+        return TileItems(
+            rows=torch.from_numpy(rows),
+            tile=torch.from_numpy(items.rows),
+            blocks=self._blocks(tables, span_of_row[heads[items.rows] + base], items.level),
+            kept=torch.from_numpy(np.flatnonzero(real)),
+            entries=torch.from_numpy(entries),
+        )
+
+    def _blocks(self, tables: np.ndarray, span: np.ndarray, chunk: np.ndarray) -> Tensor:
+        """Blocks of each (span, chunk), int64 [items, key_chunk / block_size]."""
+        width = self._chunk // self._block_size
+        return torch.from_numpy(tables[span[:, None], (chunk * width)[:, None] + np.arange(width)])
