@@ -56,6 +56,13 @@ class Board:
         self.waiting.add(request)
         request.state = RequestState.WAITING
 
+    def withdraw(self, request: Request) -> None:
+        """Refund what was reserved for the request and not computed."""
+        refunded = request.grant.refund() if request.grant is not None else None
+        if refunded is not None:
+            seq = request.seq
+            seq.unpay(refunded.start if refunded.rows else seq.known, refunded.heads)
+
     def stop(self, request: ExtendRequest, stop: Stop) -> None:
         """The extension ended; tokens of a stop string are taken off the sequence."""
         sampled = len(request.logprobs)
@@ -101,11 +108,7 @@ class Board:
         queue.remove(request)
         request.state = RequestState.DONE
         del self._requests[request.id]
-        if request.grant is not None:
-            refunded = request.grant.refund()
-            if refunded is not None:
-                seq = request.seq
-                seq.unpay(refunded.start if refunded.rows else seq.known, refunded.heads)
+        self.withdraw(request)
         node = request.seq
         while node is not None:
             if node.payer is request:

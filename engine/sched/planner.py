@@ -306,7 +306,7 @@ class Planner:
 
     def _granted(self, request: Request) -> bool:
         """Ask the request's meter for what it needs next, unless that is reserved already."""
-        if request.grant is not None and request.grant.open is not None:
+        if self._holds_grant(request):
             return True
         work = request.work()
         if work is None:
@@ -326,6 +326,20 @@ class Planner:
             self._yield(request)
         elif verdict is Verdict.REFUSED:
             self._refuse(request)
+        return False
+
+    def _holds_grant(self, request: Request) -> bool:
+        """Whether what the request needs next is reserved. A grant that counted on rows or a head which
+        another member had reserved, and lost since, is withdrawn.
+        """
+        work = request.grant.open if request.grant is not None else None
+        if work is None:
+            return False
+        seq = request.seq
+        rows_stand = seq.first_unpaid() >= work.start + work.rows
+        if rows_stand and (work.tokens == 0 or seq.heads.paid(request.first)):
+            return True
+        self._board.withdraw(request)
         return False
 
     def _yield(self, request: Request) -> None:

@@ -220,3 +220,25 @@ def test_a_request_whose_members_defer_does_not_lock_the_pool() -> None:
     for token, request in zip((1, 2), requests, strict=True):
         expected = NaiveEngine.extend([token] * 9, token, extend_params(12), 32)[0]
         assert list(rig.extension(request).tokens) == expected
+
+
+def test_a_grant_that_counted_on_a_sibling_s_rows_is_asked_for_again_when_they_are_lost() -> None:
+    """The sibling pays the prompt; there is no room for this one yet; then the sibling's step fails."""
+    rig = Rig(num_blocks=8, block_size=4, max_model_len=20)
+    meters = [RecordingMeter(), RecordingMeter()]
+    root = rig.open(PROMPT)
+    first, second = rig.fork(root, [1, 2])
+    rig.scheduler.release(root)
+    busy = rig.open([9] * 7)
+    rig.extend(busy, extend_params(1, order=(0,)))
+    failing = rig.extend(first, extend_params(2, order=(1,)), meters[0])
+    waiting = rig.extend(second, extend_params(2, order=(1,)), meters[1])
+    rig.runner.before_step = fail
+    rig.step()
+    rig.runner.before_step = lambda plan: None
+    assert rig.outcomes[failing].error is not None
+    assert [(work.rows, work.tokens) for work in meters[1].granted] == [(0, 1)]
+    rig.run(waiting)
+    assert meters[0].committed == []
+    assert meters[1].spent_rows() == list(range(len(PROMPT) + 1))
+    assert meters[0].balance() == meters[1].balance() == (0, 0, 0)
