@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from branchwise.engine.errors import ModelLoadError, UsageError
 from branchwise.evals.bench.best_of_n import Measured, Workload, fit, measure
-from branchwise.evals.bench.command import app
 from branchwise.evals.bench.report import render_json, render_line
+from branchwise.reasoning.cli.main import run
 from support.tiny import save_model
-from typer.testing import CliRunner
 
 SMALL = Workload(samples=3, prompt_tokens=20, new_tokens=4, repeats=1)
 
@@ -48,9 +47,8 @@ def test_reports_name_everything_that_matters() -> None:
     assert fields["workload"]["samples"] == 3
 
 
-def test_the_command_prints_one_json_object(folder: Path) -> None:
+def test_the_command_prints_one_json_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
-        "best-of-n",
         "--model",
         str(folder),
         "--n",
@@ -61,16 +59,15 @@ def test_the_command_prints_one_json_object(folder: Path) -> None:
         "3",
         "--repeats",
         "1",
+        "--json",
     ]
-    found = CliRunner().invoke(app, [*arguments, "--json"])
-    assert found.exit_code == 0, found.output
-    (result,) = json.loads(found.stdout)["results"]
+    assert run(["bench", "best-of-n", *arguments]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["workload"] == {"samples": 2, "prompt_tokens": 9, "new_tokens": 3, "repeats": 1}
 
 
-def test_wrong_names_are_refused() -> None:
-    found = CliRunner().invoke(app, ["best-of-n", "--peer", "vllm"])
-    assert isinstance(found.exception, UsageError)
-    assert str(found.exception) == "peer 'vllm' is not known; known is transformers"
+def test_wrong_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "best-of-n", "--peer", "vllm"]) == 2
+    assert capsys.readouterr().err.strip().endswith("peer 'vllm' is not known; known is transformers")
     with pytest.raises(ModelLoadError, match="no such folder or file"):
         measure("./absent", "float32", SMALL, None, None)
