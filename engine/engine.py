@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -37,16 +37,9 @@ from .sampling.params import SamplingParams
 from .sched.memory import ModelMemory
 from .sched.request import Delta, Outcome
 from .sched.scheduler import Scheduler, StepLimits, StopWatchFactory
+from .settling import Due, Settle, never_due, settle_turns
 from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
-
-Settle = Callable[[], Awaitable[None]]
-"""Returns when every task that a delivery woke has parked again."""
-
-Due = Callable[[], bool]
-"""Asked on the engine's thread after each step: whether `settle` has something to do though nothing ended."""
-
-_SETTLE_TURNS = 8
 
 
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +90,8 @@ class Engine:
         max_len = {name: memory.max_len for name, memory in memories.items()}
         self.scheduler = Scheduler(memories, make_stop_watch or StopChecker, limits, check=check)
         runners = {name: model.runner for name, model in models.items()}
-        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended, due or _never)
-        self._settle = settle or partial(_settle_turns, settle_s)
+        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended, due or never_due)
+        self._settle = settle or partial(settle_turns, settle_s)
         self._handles = Handles(self._models, max_len)
         self._tickets: dict[int, Ticket] = {}
         self._seq_ids = count(1)
@@ -393,18 +386,5 @@ def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:
     return grouped
 
 
-def _never() -> bool:
-    return False
-
-
 def _ignore_tokens(tokens: Sequence[int]) -> None:
     return None
-
-
-async def _settle_turns(limit_s: float) -> None:
-    """A few turns of the event loop: enough for a woken task to run and post what it wants next."""
-    deadline = anyio.current_time() + limit_s
-    for _ in range(_SETTLE_TURNS):
-        await anyio.lowlevel.checkpoint()
-        if anyio.current_time() >= deadline:
-            return

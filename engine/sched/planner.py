@@ -160,8 +160,9 @@ class Planner:
         memory = holder.memory
         end = min(target.end, target.start + min(draft.rows_left, self._max_chunk_rows))
         end = request.cut_chunk(target.start, end, holder.computed)
-        if memory.blocks_needed(holder, end) > memory.pool.available:
-            end = memory.reach(holder, end, memory.pool.available)
+        available = memory.pool.available
+        if available * memory.block_size <= end - target.start + memory.block_size:
+            end = memory.reach(holder, end, available)  # short of blocks, or nearly
         return end
 
     # Waiting requests

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-from branchwise.engine.engine import Engine, EngineModel, Settle
+from branchwise.engine.engine import Engine, EngineModel
 from branchwise.engine.kv.pool import BlockPool
 from branchwise.engine.protocol import ModelInfo
 from branchwise.engine.sched.plan import ModelPlan
+from branchwise.engine.settling import Settle
 
 from .oracle import IdStopWatch, OracleRunner, oracle_info
 
