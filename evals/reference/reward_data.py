@@ -1,6 +1,7 @@
 """Labelled traces for the process reward model: at each step mark, is the target still reachable?
 
-Three sources: policy samples at temperature 1, uniformly random legal play, traces with one changed digit.
+Four sources: policy samples at temperature 1, uniformly random legal play, traces with one changed digit, and
+random legal prefixes whose target is hit or just missed by the two numbers left.
 Labels come from brute force (Countdown) or from the value of the listed expression (arithmetic).
 """
 
@@ -15,13 +16,14 @@ from .decoder import Decoder
 from .sampler import sample
 from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
 from .tasks.countdown_moves import draw_play
-from .tasks.trace import Split, split_completion, split_restart, split_steps
+from .tasks.trace import SLIPS, Split, split_completion, split_restart, split_steps
 from .vocabulary import BOS_ID, STEP_MARK_ID, THINK_END, encode
 
 COUNTDOWN_COUNTS = (2, 3, 4)
 COUNTDOWN_WEIGHTS = (1, 4, 7)
 SAMPLES_PER_PROBLEM = 4
 MAX_THINKING_TOKENS = 160
+THREE_NUMBER_PREFIXES = 0.35
 REPLAYS: dict[type, Any] = {countdown.Instance: countdown_replay, arithmetic.Instance: arithmetic_replay}
 TASKS: dict[type, Any] = {countdown.Instance: countdown, arithmetic.Instance: arithmetic}
 
@@ -49,6 +51,7 @@ class Mixture(msgspec.Struct, frozen=True):
     sampled_countdown: int
     sampled_arithmetic: int
     random_countdown: int
+    near_miss_countdown: int
     corrupted_countdown: int
     corrupted_arithmetic: int
 
@@ -108,6 +111,17 @@ def random_trace(rng: random.Random, split: Split) -> LabelledTrace:
     return label(instance, "".join(countdown.write_steps(instance.numbers, moves)))
 
 
+def near_miss_trace(rng: random.Random, split: Split) -> LabelledTrace:
+    """A random legal prefix down to two numbers, whose target one operation on them hits or just misses."""
+    while True:
+        instance = countdown.generate(rng, split, 3 if rng.random() < THREE_NUMBER_PREFIXES else 4)
+        *prefix, last = draw_play(rng, instance.numbers)
+        target = last.result if rng.random() < 0.5 else last.result + rng.choice((-1, 1)) * rng.choice(SLIPS)
+        if 1 <= target <= countdown.TARGET_MAX:
+            aimed = countdown.Instance(instance.numbers, target)
+            return label(aimed, "".join(countdown.write_steps(instance.numbers, prefix)))
+
+
 def corrupted_trace(rng: random.Random, task: Any, split: Split) -> LabelledTrace:
     """A right trace with one digit of its thinking changed; the steps after it stay as they were."""
     while True:
@@ -128,6 +142,7 @@ def build(policy: Decoder, mixture: Mixture, split: Split, seed: int) -> list[La
     traces += [random_trace(rng, split) for _ in range(mixture.random_countdown)]
     traces += [corrupted_trace(rng, countdown, split) for _ in range(mixture.corrupted_countdown)]
     traces += [corrupted_trace(rng, arithmetic, split) for _ in range(mixture.corrupted_arithmetic)]
+    traces += [near_miss_trace(rng, split) for _ in range(mixture.near_miss_countdown)]
     rng.shuffle(traces)
     return traces
 

@@ -11,7 +11,13 @@ from branchwise.evals.reference.distillation import distillation_loss, overlap
 from branchwise.evals.reference.evaluate import majority, rate
 from branchwise.evals.reference.language_training import Recipe, schedule, trace_loss
 from branchwise.evals.reference.optimizer import Optimizer, orthogonalise
-from branchwise.evals.reference.reward_data import MarkScores, corrupted_trace, label, random_trace
+from branchwise.evals.reference.reward_data import (
+    MarkScores,
+    corrupted_trace,
+    label,
+    near_miss_trace,
+    random_trace,
+)
 from branchwise.evals.reference.reward_training import auroc, epoch_batches, mark_values
 from branchwise.evals.reference.sampler import sample
 from branchwise.evals.reference.tasks import arithmetic, countdown
@@ -154,6 +160,14 @@ def test_random_and_corrupted_traces_have_a_label_at_each_mark() -> None:
     assert not all(flat)
     batches = epoch_batches(traces, 512, rng)
     assert sorted(id(trace) for batch in batches for trace in batch) == sorted(map(id, traces))
+
+
+def test_near_miss_prefixes_are_legal_and_balanced() -> None:
+    rng = random.Random(0)
+    traces = [near_miss_trace(rng, Split.TRAIN) for _ in range(300)]
+    assert all(all(trace.legal) and trace.num_remaining[-1] == 2 for trace in traces)
+    reachable = sum(trace.labels[-1] for trace in traces)
+    assert 120 < reachable < 210
 
 
 def test_mark_values_do_not_depend_on_the_batch() -> None:

@@ -21,6 +21,7 @@ from .arithmetic_terms import (
     write_terms,
 )
 from .trace import (
+    SLIPS,
     OutOfRangeError,
     Span,
     Split,
@@ -189,7 +190,7 @@ def _failed_branch(rng: random.Random, terms: Terms, legal_steps: int) -> list[s
 def draw_wrong_step(rng: random.Random, terms: Terms) -> Combination:
     """A step on the right operands whose result is wrong by a digit or two, as a model's slips are."""
     while True:
-        error = rng.choice((-1, 1)) * rng.choice((1, 1, 1, 2, 3, 4, 5, 9, 10, 10, 10, 20, 100))
+        error = rng.choice((-1, 1)) * rng.choice(SLIPS)
         combination = draw_combination(rng, terms, error)
         if "*" not in combination.operation or combination.result >= 0:
             return combination

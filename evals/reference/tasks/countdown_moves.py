@@ -69,7 +69,7 @@ def draw_play(rng: random.Random, numbers: tuple[int, ...]) -> list[Move]:
     return moves
 
 
-@functools.lru_cache(maxsize=1 << 18)
+@functools.lru_cache(maxsize=1 << 16)
 def reachable_results(numbers: tuple[int, ...]) -> frozenset[int]:
     """Every result of legal play that uses all the numbers (ascending order), by brute force."""
     if len(numbers) == 1:

@@ -11,6 +11,7 @@ from ..vocabulary import EOS, STEP_MARK, THINK_END, WAIT
 HELD_OUT_ONE_IN = 5
 RESTART_SHARE = 0.2
 CUT_SHARE = 0.1
+SLIPS = (1, 1, 1, 2, 3, 4, 5, 9, 10, 10, 10, 20, 100)
 
 
 class Split(enum.Enum):
