@@ -17,6 +17,9 @@ from .plan import AttentionPlan, Planner, RowSlab, Tile
 from .scratch import Scratch
 from .tables import RowSpan
 
+_GATHERED_VALUES = 1 << 23
+"""Values of gathered KV that stand at once: bounds work memory at 32 MB of fp32."""
+
 
 @dataclass(slots=True)
 class State:
@@ -62,6 +65,10 @@ class HeadShape:
         self._pool_blocks = pool_blocks
         self._scale = head_dim**-0.5
         self.scratch = Scratch()
+
+    def items_at_once(self, key_chunk: int) -> int:
+        """How many items of `key_chunk` keys may have their KV gathered at once."""
+        return max(1, _GATHERED_VALUES // (2 * self.kv_heads * key_chunk * self.head_dim))
 
     def split(self, rows: Tensor) -> Tensor:
         """[rows, heads * head_dim] or [rows, heads, head_dim] as [rows, kv_heads, group, head_dim]."""
@@ -121,7 +128,11 @@ class PagedAttention:
     ) -> None:
         self._shape = shape
         self._device = device
-        self._planners = {window: Planner(shape.block_size, key_chunk, window=window) for window in windows}
+        items = shape.items_at_once(key_chunk)
+        self._planners = {
+            window: Planner(shape.block_size, key_chunk, window=window, items_per_slab=items)
+            for window in windows
+        }
 
     def plan(self, spans: Sequence[RowSpan]) -> PlannedStep:
         """See `Attention.plan`."""

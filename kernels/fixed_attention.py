@@ -53,7 +53,13 @@ class FixedAttention:
         if not self.shares:
             self._lone_rows = shape.group
         self._planners = {
-            window: FixedPlanner(shape.block_size, key_chunk, share=self.shares, window=window)
+            window: FixedPlanner(
+                shape.block_size,
+                key_chunk,
+                share=self.shares,
+                window=window,
+                items_per_slab=shape.items_at_once(key_chunk),
+            )
             for window in windows
         }
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from .tables import Level, RowSpan, TableMatrix, key_mask, leveled, shared_blocks
 
 TILE_ROWS = 16
-ENTRIES_PER_SLAB = 8192
 _ROWS_TO_SHARE = 4
 """A tile of fewer rows costs more than it saves: it computes `TILE_ROWS` in any case."""
 
@@ -74,13 +73,22 @@ class FixedPlanner:
     """Builds plans for one model's pool; arguments as for `Planner`. Without `share` there are no tile
     items."""
 
-    def __init__(self, block_size: int, key_chunk: int, *, share: bool, window: int | None = None) -> None:
+    def __init__(
+        self,
+        block_size: int,
+        key_chunk: int,
+        *,
+        share: bool,
+        window: int | None = None,
+        items_per_slab: int = 1024,
+    ) -> None:
         if key_chunk % block_size:
             raise ValueError(f"key_chunk {key_chunk} is not a multiple of the block size {block_size}")
         self._block_size = block_size
         self._chunk = key_chunk
         self._share = share
         self._window = window
+        self._items_per_slab = items_per_slab
         self._matrix = TableMatrix()
         self._made_of: tuple[int, list[int]] | None = None
         self._slabs: list[FixedSlab] = []
@@ -116,14 +124,14 @@ class FixedPlanner:
         tiles = self._tiles(spans, span_of_row, position)
         slabs: list[FixedSlab] = []
         pending: list[tuple[slice, int]] = []
-        entries = 0
-        for tile in tiles:
-            size = int((last - first + 1)[tile[0]].sum())
-            if pending and entries + size > ENTRIES_PER_SLAB:
+        items = 0
+        for rows, shared in tiles:
+            size = shared + int((last[rows] - np.maximum(first[rows], shared) + 1).sum())
+            if pending and items + size > self._items_per_slab:
                 slabs.append(self._slab(pending, tables, span_of_row, first, last))
-                pending, entries = [], 0
-            pending.append(tile)
-            entries += size
+                pending, items = [], 0
+            pending.append((rows, shared))
+            items += size
         slabs.append(self._slab(pending, tables, span_of_row, first, last))
         return slabs
 
@@ -144,11 +152,11 @@ class FixedPlanner:
                 limit = shared_blocks(left, right, limit * chunk_blocks) // chunk_blocks
             size = row - begin
             if size == TILE_ROWS or limit * size < common * (size - 1):
-                tiles.append((slice(begin, row), common))
+                tiles.append(_tile(begin, row, common))
                 begin, common = row, self._visible(position[row])
             else:
                 common = limit
-        tiles.append((slice(begin, len(position)), common))
+        tiles.append(_tile(begin, len(position), common))
         return tiles
 
     def _visible(self, position: int) -> int:
@@ -166,12 +174,7 @@ class FixedPlanner:
         last: np.ndarray,
     ) -> FixedSlab:
         rows = slice(tiles[0][0].start, tiles[-1][0].stop)
-        shared_until = np.concatenate(
-            [
-                np.full(tile.stop - tile.start, chunks if tile.stop - tile.start >= _ROWS_TO_SHARE else 0)
-                for tile, chunks in tiles
-            ]
-        )
+        shared_until = np.concatenate([np.full(tile.stop - tile.start, shared) for tile, shared in tiles])
         entries = leveled(first[rows], (last - first + 1)[rows])
         # The entry of (row, chunk), for the items of both kinds to find theirs.
         place = np.full((len(shared_until), int(last[rows].max()) + 1), -1, dtype=np.int64)
@@ -223,3 +226,8 @@ class FixedPlanner:
         """Blocks of each (span, chunk), int64 [items, key_chunk / block_size]."""
         width = self._chunk // self._block_size
         return torch.from_numpy(tables[span[:, None], (chunk * width)[:, None] + np.arange(width)])
+
+
+def _tile(first: int, last: int, shared: int) -> tuple[slice, int]:
+    """Rows `first <= r < last` and the chunks that they read together: none where they are too few."""
+    return slice(first, last), shared if last - first >= _ROWS_TO_SHARE else 0

@@ -47,11 +47,12 @@ class Linear:
 
     def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
         """`residual` [rows, outputs] plus the product; `residual` may be overwritten."""
-        if row_tile is not None and x.shape[0] != row_tile:
-            return residual.add_(self(x, row_tile))
-        if self._packed:
-            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
-        return residual.add_(self._product(x))
+        if row_tile is None or x.shape[0] == row_tile:
+            return self._sum(x, residual)
+        tiles = self._tiles(x.shape[0], row_tile)
+        return torch.cat(
+            [self._sum(*pair) for pair in zip(x.split(tiles), residual.split(tiles), strict=True)]
+        )
 
     def _tiles(self, rows: int, row_tile: int) -> list[int]:
         """How `rows` are cut: into wide tiles as far as they go where those are known to give the same
@@ -68,11 +69,18 @@ class Linear:
             generator = torch.Generator().manual_seed(0)
             x = torch.randn(row_tile * _WIDE, self._inputs, generator=generator)
             x = x.to(self._weight.device, self._dtype)
-            narrow = torch.cat([self._product(tile) for tile in x.split(row_tile)])
-            self._wide = torch.equal(self._product(x), narrow)
+            residual = x.new_ones(x.shape[0], self._outputs)
+            narrow = [self._sum(tile, residual[:row_tile].clone()) for tile in x.split(row_tile)]
+            self._wide = torch.equal(self._sum(x, residual), torch.cat(narrow))
         return self._wide
 
     def _product(self, x: Tensor) -> Tensor:
         if self._packed:
             return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return functional.linear(x, self._weight, self._bias)
+
+    def _sum(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The fused sum is rounded once, so all rows of a mode must take the same way."""
+        if self._packed:
+            return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
+        return residual.add_(self._product(x))

@@ -21,7 +21,6 @@ from .tables import Level, RowSpan, TableMatrix, key_mask, leveled, shared_block
 
 ROWS_PER_TILE = 64
 KEYS_PER_TILE = 1024
-ITEMS_PER_SLAB = 1024
 _SHARING_PAYS = 48
 """Keys that sharing must save, over all rows of a group, before its extra products pay for themselves."""
 
@@ -93,14 +92,18 @@ class Planner:
 
     `block_size` positions per KV block; `key_chunk` keys per row item, a multiple of it; `window` is the
     sliding window in positions (a row at p sees the keys `p - window < k <= p`), None for full attention.
+    `items_per_slab` bounds the row items whose KV is gathered at once, though a row is never split.
     """
 
-    def __init__(self, block_size: int, key_chunk: int, *, window: int | None = None) -> None:
+    def __init__(
+        self, block_size: int, key_chunk: int, *, window: int | None = None, items_per_slab: int = 1024
+    ) -> None:
         if key_chunk % block_size:
             raise ValueError(f"key_chunk {key_chunk} is not a multiple of the block size {block_size}")
         self._block_size = block_size
         self._chunk_blocks = key_chunk // block_size
         self._window = window
+        self._items_per_slab = items_per_slab
         self._tables: tuple[tuple[int, ...], ...] = ()
         self._shape: tuple[bool, list[tuple[int, int]]] = (False, [])
         self._grouping = _Grouping([], np.empty(0, np.int64), [])
@@ -205,7 +208,7 @@ class Planner:
         layouts: list[RowLayout] = []
         first = 0
         while first < len(items):
-            fitting = int(np.searchsorted(np.cumsum(items[first:]), ITEMS_PER_SLAB, side="right"))
+            fitting = int(np.searchsorted(np.cumsum(items[first:]), self._items_per_slab, side="right"))
             rows = slice(first, first + max(1, fitting))
             members = leveled(np.zeros(len(items[rows]), np.int64), items[rows])
             entry = lower[rows][members.rows] + members.level * self._chunk_blocks

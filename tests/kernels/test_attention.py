@@ -84,18 +84,17 @@ def test_long_contexts_and_large_chunks_are_cut_into_bounded_items(monkeypatch: 
     torch.manual_seed(0)
     monkeypatch.setattr("branchwise.kernels.plan.ROWS_PER_TILE", 8)
     monkeypatch.setattr("branchwise.kernels.plan.KEYS_PER_TILE", 16)
-    monkeypatch.setattr("branchwise.kernels.plan.ITEMS_PER_SLAB", 4)
-    monkeypatch.setattr("branchwise.kernels.fixed_plan.ENTRIES_PER_SLAB", 40)
+    monkeypatch.setattr("branchwise.kernels.attention._GATHERED_VALUES", 4 * 2 * 2 * CHUNK * 8)
     shared = tuple(range(1, 30))
     spans = [RowSpan(116 + i, 1, (*shared, 40 + 2 * i, 41 + 2 * i)) for i in range(7)]
     spans += [RowSpan(0, 110, shared), RowSpan(60, 20, shared[:20])]
     case = Case(spans, 60)
     kv, queries = random_kv(case, 2, 8), random_queries(case, 4, 8)
     expected = dense(case, queries, kv)
-    plan = Planner(BLOCK, CHUNK).plan(spans)
+    plan = Planner(BLOCK, CHUNK, items_per_slab=4).plan(spans)
     assert len(plan.slabs) > 1
     assert all(tile.rows.stop - tile.rows.start <= 8 and len(tile.blocks) <= 4 for tile in plan.tiles)
-    assert len(FixedPlanner(BLOCK, CHUNK, share=True).plan(spans).slabs) > 3
+    assert len(FixedPlanner(BLOCK, CHUNK, share=True, items_per_slab=4).plan(spans).slabs) > 3
     for fixed in (False, True):
         found = attend(spans, queries, kv, make_attention(case, 4, kv, fixed=fixed))
         for part, right in zip(found, expected, strict=True):

@@ -12,7 +12,8 @@ def test_a_row_keeps_its_bits_anywhere_in_any_batch(dtype: torch.dtype, inputs: 
     torch.manual_seed(0)
     linear = Linear(torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype))
     x = torch.randn(96, inputs).to(dtype)
-    base = linear(x, ROW_TILE)
+    residual = torch.randn(96, outputs).to(dtype)
+    base, sums = linear(x, ROW_TILE), linear.added(x, residual.clone(), ROW_TILE)
     for trial in range(20):
         count = int(torch.randint(1, 97, ()))
         chosen = torch.randperm(96)[:count]
@@ -20,8 +21,11 @@ def test_a_row_keeps_its_bits_anywhere_in_any_batch(dtype: torch.dtype, inputs: 
         # Results must not depend on threads either; two are enough to split a product differently.
         torch.set_num_threads(1 + trial % 2)
         found = linear(padded, ROW_TILE)[:count]
+        rest = torch.cat((residual[chosen], torch.zeros(-count % ROW_TILE, outputs, dtype=dtype)))
+        added = linear.added(padded, rest, ROW_TILE)[:count]
         torch.set_num_threads(1)
         assert torch.equal(found, base[chosen])
+        assert torch.equal(added, sums[chosen])
 
 
 def test_equals_a_plain_product() -> None:

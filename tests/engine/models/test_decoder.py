@@ -138,17 +138,29 @@ def test_bfloat16_is_as_close_as_transformers_own(tmp_path: Path) -> None:
     assert (found - exact).abs().mean() < 2 * (rounded - exact).abs().mean() + 1e-3
 
 
-@settings(max_examples=15)
-@given(data=st.data())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_deterministic_bits_do_not_depend_on_threads(tmp_path: Path, dtype: str) -> None:
+    save_model(tmp_path, "Qwen3")
+    model = open_model(tmp_path, dtype=dtype)
+    alone = scored_logprobs(Runner(model, 40, deterministic=True), TOKENS, chunks=[1, 40, 109])
+    torch.set_num_threads(2)
+    try:
+        assert scored_logprobs(Runner(model, 40, deterministic=True), TOKENS) == alone
+    finally:
+        torch.set_num_threads(1)
+
+
+@settings(max_examples=20)
+@given(data=st.data(), dtype=st.sampled_from(["float32", "bfloat16"]))
 def test_a_deterministic_row_keeps_its_bits(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, dtype: str
 ) -> None:
     """Alone, beside any others, in any chunks, on shared or own blocks."""
     folder = tmp_path_factory.getbasetemp() / "deterministic"
     if not folder.exists():
         folder.mkdir()
         save_model(folder, "Llama")
-    model = open_model(folder)
+    model = open_model(folder, dtype=dtype)
     length = data.draw(st.integers(2, 120))
     tokens = [(token + length) % 250 for token in TOKENS[:length]]
     base = scored_logprobs(Runner(model, 60, deterministic=True), tokens)
