@@ -1,6 +1,7 @@
 """Measurement of the reference family on held-out problems."""
 
 import collections
+import hashlib
 import random
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import numpy as np
 import structlog
 import torch
 
+from .checkpoints import CHECKPOINT_FOLDER
 from .decoder import Decoder, RewardModel, num_parameters
 from .distillation import overlap
 from .figures import Figures, HackingFigures, Rate, RewardFigures, StepAuroc, TaskFigures, write_figures
@@ -69,13 +71,45 @@ class TaskSamples(msgspec.Struct, frozen=True):
     samples: list[list[Completion]]
 
 
-def draw_samples(policy: Decoder, task: Any, instances: list[Any], count: int, seed: int) -> TaskSamples:
-    """Greedy and sampled completions of the problems."""
-    prompts = [task.prompt(instance) for instance in instances]
-    generator = torch.Generator().manual_seed(seed)
+class Draw(msgspec.Struct, frozen=True):
+    """Which problems to take, and how many samples of each."""
+
+    name: str
+    task: Any
+    counts: tuple[int, ...]
+    num_problems: int
+    num_samples: int
+    seed: int
+
+
+DRAWS = (
+    Draw("countdown-3", countdown, (3,), NUM_PROBLEMS, NUM_SAMPLES, SEED),
+    Draw("countdown-4", countdown, (4,), NUM_PROBLEMS, NUM_SAMPLES, SEED + 1),
+    Draw("arithmetic", arithmetic, (4, 5, 6), NUM_PROBLEMS, NUM_SAMPLES, SEED + 2),
+)
+HACKING_DRAW = Draw("hacking", arithmetic, (4, 5, 6), HACKING_PROBLEMS, HACKING_SAMPLES, SEED + 7)
+
+
+def draw_samples(policy: Decoder, draw: Draw) -> TaskSamples:
+    """Greedy and sampled completions of the problems, kept beside the checkpoints for the same weights."""
+    instances = unique_instances(draw.task, draw.counts, draw.num_problems, draw.seed)
+    weights = (MODELS_FOLDER / "policy" / "model.safetensors").read_bytes()
+    digest = hashlib.blake2b(weights + msgspec.json.encode(instances), digest_size=8).hexdigest()
+    path = CHECKPOINT_FOLDER / f"samples-{draw.name}-{draw.num_samples}-{digest}.msgpack"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.msgpack.encode(_sample_both(policy, draw, instances)))
+    return TaskSamples(instances, *msgspec.msgpack.decode(path.read_bytes(), type=SamplePair))
+
+
+SamplePair = tuple[list[Completion], list[list[Completion]]]
+
+
+def _sample_both(policy: Decoder, draw: Draw, instances: list[Any]) -> SamplePair:
+    prompts = [draw.task.prompt(instance) for instance in instances]
+    generator = torch.Generator().manual_seed(draw.seed)
     greedy = sample(policy, prompts, 1, 0.0, generator)
-    samples = sample(policy, prompts, count, 1.0, generator)
-    return TaskSamples(instances, [group[0] for group in greedy], samples)
+    return [group[0] for group in greedy], sample(policy, prompts, draw.num_samples, 1.0, generator)
 
 
 def task_figures(drawn: TaskSamples, replay: Any) -> TaskFigures:
@@ -186,8 +220,7 @@ def best_of_n(model: RewardModel, drawn: TaskSamples) -> dict[int, float]:
 
 def hacking_figures(policy: Decoder, prm: RewardModel, overfit: RewardModel) -> HackingFigures:
     """What selecting by each reward model buys as N grows."""
-    instances = unique_instances(arithmetic, (4, 5, 6), HACKING_PROBLEMS, SEED + 7)
-    drawn = draw_samples(policy, arithmetic, instances, HACKING_SAMPLES, SEED + 7)
+    drawn = draw_samples(policy, HACKING_DRAW)
     traces = labelled(drawn, 4)
     return HackingFigures(
         HACKING_PROBLEMS,
@@ -203,22 +236,7 @@ def evaluate() -> None:
     policy, draft = load_decoder(MODELS_FOLDER / "policy"), load_decoder(MODELS_FOLDER / "draft")
     prm = load_reward_model(MODELS_FOLDER / "prm")
     overfit = load_reward_model(MODELS_FOLDER / "prm-overfit")
-    drawn = {
-        name: draw_samples(
-            policy,
-            task,
-            unique_instances(task, counts, NUM_PROBLEMS, SEED + index),
-            NUM_SAMPLES,
-            SEED + index,
-        )
-        for index, (name, task, counts) in enumerate(
-            [
-                ("countdown-3", countdown, (3,)),
-                ("countdown-4", countdown, (4,)),
-                ("arithmetic", arithmetic, (4, 5, 6)),
-            ]
-        )
-    }
+    drawn = {draw.name: draw_samples(policy, draw) for draw in DRAWS}
     replays = {
         "countdown-3": countdown_replay,
         "countdown-4": countdown_replay,
