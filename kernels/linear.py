@@ -32,7 +32,7 @@ class Linear:
     """`x @ weight.T + bias` for `weight` [outputs, inputs] and optional `bias` [outputs]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._inputs = weight.shape[1]
+        self._outputs, self._inputs = weight.shape
         self._dtype = weight.dtype
         self._wide: bool | None = None
         self._bias = bias
