@@ -52,6 +52,7 @@ class FixedAttention:
         self.shares = _tiles_equal_lone_rows(shape, key_chunk, self._lone_rows, dtype, device)
         if not self.shares:
             self._lone_rows = shape.group
+        self._lone = torch.empty(0)
         self._planners = {
             window: FixedPlanner(
                 shape.block_size,
@@ -90,14 +91,21 @@ class FixedAttention:
 
     def _slab(self, query: Tensor, pool: Tensor, slab: _PreparedSlab) -> Tensor:
         """Results of the slab's rows, fp32 [rows, kv_heads, group, head_dim]."""
-        shape, source = self._shape, slab.source
-        parts = (len(source.entry_rows), shape.kv_heads, shape.group)
+        shape, source, rows = self._shape, slab.source, query.shape[0]
+        parts = (source.chunks * rows, shape.kv_heads, shape.group)
         out = shape.scratch.take("entries", (*parts, shape.head_dim), torch.float32)
         lse = shape.scratch.take("entry_lse", parts, torch.float32)
+        if not source.full:
+            out.zero_()
+            lse.fill_(float("-inf"))
         self._row_items(query, pool, source.own, slab.mask, out, lse)
         if source.shared is not None:
             self._tile_items(query, pool, source.shared, out, lse)
-        return self._summed(query.shape[0], source, out, lse)
+        if source.chunks == 1:
+            return out
+        return _summed(
+            out.view(source.chunks, rows, *out.shape[1:]), lse.view(source.chunks, rows, *lse.shape[1:])
+        )
 
     def _row_items(
         self, query: Tensor, pool: Tensor, items: RowItems, mask: Tensor, out: Tensor, lse: Tensor
@@ -106,10 +114,7 @@ class FixedAttention:
         batch = count * shape.kv_heads
         assert items.gather is not None
         kv = shape.gather(pool, items.gather, batch)
-        lone = (query.shape[0], shape.kv_heads, self._lone_rows, shape.head_dim)
-        padded = shape.scratch.take("lone", lone, query.dtype)
-        padded[:, :, : shape.group] = query
-        padded[:, :, shape.group :] = 0
+        padded = self._padded(query)
         chosen = padded.index_select(0, items.rows).view(batch, self._lone_rows, shape.head_dim)
         scores = shape.scores(chosen, kv[0])[:, : shape.group] + mask
         weights, item_lse = shape.softmax(scores)
@@ -118,6 +123,16 @@ class FixedAttention:
         values = torch.bmm(spread, kv[1])[:, : shape.group].reshape(count, *out.shape[1:])
         out.index_copy_(0, items.entries, values.float())
         lse.index_copy_(0, items.entries, item_lse.view(count, *lse.shape[1:]))
+
+    def _padded(self, query: Tensor) -> Tensor:
+        """Each row's queries followed by zero rows: [rows, kv_heads, lone rows, head_dim]."""
+        rows = query.shape[0]
+        if self._lone.shape[0] < rows:
+            parts = (rows, self._shape.kv_heads, self._lone_rows, self._shape.head_dim)
+            self._lone = query.new_zeros(parts)
+        padded = self._lone[:rows]
+        padded[:, :, : self._shape.group] = query
+        return padded
 
     def _tile_items(self, query: Tensor, pool: Tensor, items: TileItems, out: Tensor, lse: Tensor) -> None:
         shape, count = self._shape, len(items.tile)
@@ -135,32 +150,18 @@ class FixedAttention:
         out.index_copy_(0, items.entries, values)
         lse.index_copy_(0, items.entries, values_lse)
 
-    def _summed(self, rows: int, slab: FixedSlab, out: Tensor, lse: Tensor) -> Tensor:
-        """Entries of each row added up, chunk by chunk in the order of their positions."""
-        first, *others = slab.levels
-        if not others and first.scattered is None:
-            return out
-        take = self._shape.scratch.take
-        peak = take("peak", (rows, *lse.shape[1:]), torch.float32).fill_(float("-inf"))
-        for level in slab.levels:
-            part = lse[level.first : level.last]
-            if level.scattered is None:
-                torch.maximum(peak[level.rows], part, out=peak[level.rows])
-            else:
-                peak[level.scattered] = torch.maximum(peak[level.scattered], part)
-        weight = lse.sub_(peak.index_select(0, slab.entry_rows)).exp_()
-        out.mul_(weight.unsqueeze(-1))
-        total = take("total", (rows, *lse.shape[1:]), torch.float32).zero_()
-        summed = take("summed", (rows, *out.shape[1:]), torch.float32).zero_()
-        for level in slab.levels:
-            span = slice(level.first, level.last)
-            if level.scattered is None:
-                total[level.rows].add_(weight[span])
-                summed[level.rows].add_(out[span])
-            else:
-                total.index_add_(0, level.scattered, weight[span])
-                summed.index_add_(0, level.scattered, out[span])
-        return summed.div_(total.unsqueeze(-1))
+
+def _summed(out: Tensor, lse: Tensor) -> Tensor:
+    """Results of all chunks [chunks, rows, ..] added up one after the other in the order of their positions.
+    A chunk that a row does not meet has log-sum-exp -inf: it adds an exact zero, so a row's bits do not
+    depend on how many chunks its neighbours have."""
+    weight = lse.sub_(lse.amax(0)).exp_()
+    out.mul_(weight.unsqueeze(-1))
+    (total, *weights), (summed, *parts) = weight.unbind(), out.unbind()
+    for addend, part in zip(weights, parts, strict=True):
+        total.add_(addend)
+        summed.add_(part)
+    return summed.div_(total.unsqueeze(-1))
 
 
 def _tiles_equal_lone_rows(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .tables import Level, RowSpan, TableMatrix, key_mask, leveled, shared_blocks
+from .tables import RowSpan, TableMatrix, key_mask, leveled, shared_blocks
 
 TILE_ROWS = 16
 _ROWS_TO_SHARE = 4
@@ -48,13 +48,13 @@ class RowItems:
 
 @dataclass(slots=True)
 class FixedSlab:
-    """Items of the packed rows `rows`. Entries are (row, chunk) results, ordered by chunk, then by row;
-    `entry_rows` int64 [entries] and the levels count rows from the slab's first. `mask` fp32 [row items,
-    key_chunk]."""
+    """Items of the packed rows `rows`, counted from the slab's first. The result of row r with chunk c is
+    entry `(c - first_chunk) * rows + r` of `chunks * rows`; `full` says that every row meets every chunk.
+    `mask` fp32 [row items, key_chunk]."""
 
     rows: slice
-    entry_rows: Tensor
-    levels: list[Level]
+    chunks: int
+    full: bool
     shared: TileItems | None
     own: RowItems
     mask: Tensor
@@ -175,22 +175,20 @@ class FixedPlanner:
     ) -> FixedSlab:
         rows = slice(tiles[0][0].start, tiles[-1][0].stop)
         shared_until = np.concatenate([np.full(tile.stop - tile.start, shared) for tile, shared in tiles])
-        entries = leveled(first[rows], (last - first + 1)[rows])
-        # The entry of (row, chunk), for the items of both kinds to find theirs.
-        place = np.full((len(shared_until), int(last[rows].max()) + 1), -1, dtype=np.int64)
-        place[entries.rows, entries.level] = np.arange(len(entries.rows))
+        lowest, highest = int(first[rows].min()), int(last[rows].max())
+        count = len(shared_until)
         own_from = np.maximum(first[rows], shared_until)
         own = leveled(own_from, last[rows] - own_from + 1)
         return FixedSlab(
             rows=rows,
-            entry_rows=torch.from_numpy(entries.rows),
-            levels=entries.levels,
-            shared=self._tile_items(tiles, rows.start, shared_until, tables, span_of_row, place),
+            chunks=highest - lowest + 1,
+            full=bool((first[rows] == lowest).all() and (last[rows] == highest).all()),
+            shared=self._tile_items(tiles, rows.start, shared_until, tables, span_of_row),
             own=RowItems(
                 rows=torch.from_numpy(own.rows),
                 blocks=self._blocks(tables, span_of_row[rows][own.rows], own.level),
                 first_key=own.level * self._chunk,
-                entries=torch.from_numpy(place[own.rows, own.level]),
+                entries=torch.from_numpy((own.level - lowest) * count + own.rows),
             ),
             mask=torch.empty(0),
         )
@@ -202,7 +200,6 @@ class FixedPlanner:
         shared_until: np.ndarray,
         tables: np.ndarray,
         span_of_row: np.ndarray,
-        place: np.ndarray,
     ) -> TileItems | None:
         members = [tile for tile, _ in tiles if shared_until[tile.start - base]]
         if not members:
@@ -213,7 +210,8 @@ class FixedPlanner:
         rows = heads[:, None] + np.where(within < sizes[:, None], within, 0)
         items = leveled(np.zeros(len(members), np.int64), shared_until[heads])
         real = (within < sizes[items.rows][:, None]).reshape(-1)
-        entries = place[rows[items.rows], items.level[:, None]].reshape(-1)[real]
+        # Tiles share chunks from the first on only, so the slab's first chunk is 0 where there are any.
+        entries = (items.level[:, None] * len(shared_until) + rows[items.rows]).reshape(-1)[real]
         return TileItems(
             rows=torch.from_numpy(rows),
             tile=torch.from_numpy(items.rows),
