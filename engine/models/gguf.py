@@ -20,7 +20,11 @@ from .weights import check_tensors, digest
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
-_WHOLE = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+_WHOLE = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
 _PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -136,8 +140,6 @@ def _tensors(reader: gguf.GGUFReader, metadata: Mapping[str, Any]) -> tuple[dict
 
 def _name(name: str) -> str:
     """transformers' name of a GGUF tensor; unknown ones keep theirs."""
-    if name in ("output.weight",):
-        return "lm_head.weight"
     match = _LAYER.fullmatch(name)
     if match is None or match[2] not in _PARTS:
         return _WHOLE.get(name, name)

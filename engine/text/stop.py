@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -194,10 +195,10 @@ class _GrowingText:
         return count, self._text[self._ends[count - 1] if count else 0 : start]
 
 
-_MARK_IDS: dict[tuple[int, str], tuple[Tokenizer, int | None]] = {}
 _SMALL_VOCABULARY = 1024
 
 
+@lru_cache(maxsize=64)
 def mark_id(tokenizer: Tokenizer, mark: str) -> int | None:
     """The id of `mark` where only that token can bring it about: the mark is one character and one token
     holds it.
@@ -206,13 +207,8 @@ def mark_id(tokenizer: Tokenizer, mark: str) -> int | None:
     """
     if len(mark) != 1 or tokenizer.vocab_size > _SMALL_VOCABULARY:
         return None
-    key = (id(tokenizer), mark)
-    found = _MARK_IDS.get(key)
-    if found is None or found[0] is not tokenizer:
-        holders = [token for token in range(tokenizer.vocab_size) if mark in tokenizer.decode([token])]
-        found = (tokenizer, holders[0] if len(holders) == 1 else None)
-        _MARK_IDS[key] = found
-    return found[1]
+    holders = [token for token in range(tokenizer.vocab_size) if mark in tokenizer.decode([token])]
+    return holders[0] if len(holders) == 1 else None
 
 
 def _after_last(tokens: Sequence[int], token: int | None) -> int:
