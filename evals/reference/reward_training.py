@@ -1,5 +1,6 @@
 """Training of the process reward models: policy backbone, linear head, cross-entropy at marks."""
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ class RewardRecipe(msgspec.Struct, frozen=True):
 
     name: str
     seed: int
-    num_epochs: int
+    num_steps: int
     tokens_per_batch: int = 8192
     matrix_rate: float = 0.01
     vector_rate: float = 1e-3
@@ -157,7 +158,7 @@ class RewardTraining:
         validation: list[LabelledTrace],
         keep: Callable[[LabelledTrace, int], bool] = any_mark,
     ) -> None:
-        """Train to the end of the last epoch, or until validation AUROC stops rising."""
+        """Train to the recipe's last step, or until validation AUROC stops rising."""
         recipe = self.recipe
         batches = self._all_batches(traces)
         num_steps = len(batches)
@@ -182,11 +183,11 @@ class RewardTraining:
 
     def _all_batches(self, traces: list[LabelledTrace]) -> list[list[LabelledTrace]]:
         def epochs() -> Iterator[list[LabelledTrace]]:
-            for epoch in range(self.recipe.num_epochs):
+            for epoch in itertools.count():
                 rng = random.Random(self.recipe.seed * 1000 + epoch)
                 yield from epoch_batches(traces, self.recipe.tokens_per_batch, rng)
 
-        return list(epochs())
+        return list(itertools.islice(epochs(), self.recipe.num_steps))
 
     def _validate(
         self, validation: list[LabelledTrace], keep: Callable[[LabelledTrace, int], bool], loss: float
