@@ -31,10 +31,9 @@ def read_lines(name: str) -> list[Line]:
     """The problems in a file, `-` for stdin: lines of text, or JSON objects with "problem" and maybe "id"."""
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"--input {name}: cannot be read ({error.strerror}); give a file, or - for stdin"
-        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--input {name}: cannot be read ({reason}); give a file, or - for stdin") from error
     lines = list(_parse(data))
     if not lines:
         raise UsageError(
@@ -54,18 +53,25 @@ async def solve_lines(
     outcomes: list[Outcome | None] = [None] * len(lines)
     limiter = anyio.CapacityLimiter(jobs)
     written = 0
+    failure: OSError | None = None
 
     async def one(index: int, line: Line) -> None:
-        nonlocal written
+        nonlocal written, failure
         async with limiter:
             outcomes[index] = await _outcome(line, solve)
-        while written < len(outcomes) and (ready := outcomes[written]) is not None:
-            write({"line": lines[written].number, "id": lines[written].id, **ready.result})
-            written += 1
+        try:
+            while failure is None and written < len(outcomes) and (ready := outcomes[written]) is not None:
+                write({"line": lines[written].number, "id": lines[written].id, **ready.result})
+                written += 1
+        except OSError as error:  # nobody reads on; raised below: a task group would wrap it
+            failure = error
+            group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for index, line in enumerate(lines):
             group.start_soon(one, index, line)
+    if failure is not None:
+        raise failure
     return max(outcome.status for outcome in outcomes if outcome is not None)
 
 
@@ -100,7 +106,7 @@ def _line(number: int, text: str) -> Line:
         return Line(number=number, text=text)
     try:
         entry = msgspec.json.decode(text, type=dict)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return _bad_line(number, f"not a JSON object ({error})")
     problem, name = entry.get("problem"), entry.get("id")
     label = None if name is None else str(name)

@@ -1,98 +1,30 @@
-"""The `branchwise` command: one line and an exit status for whatever goes wrong."""
+"""The `branchwise` command. Light to import: a Ctrl-C while the rest loads ends as quietly as a later one."""
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
-from typer.main import get_command
-
-from ...engine.errors import BranchwiseError
-from .commands import CommandGroup
-from .logs import configure_logs
-from .models import models
-from .options import Verbose
-from .session import Session
-from .solve import solve
-from .strategies import strategies
-from .verifiers import verifiers
-
-BROKEN_PIPE = 141
 INTERRUPTED = 130
-
-app = typer.Typer(
-    cls=CommandGroup,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (solve, models, strategies, verifiers):
-    app.command()(command)
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    ctx: typer.Context,
-    verbose: Verbose = 0,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    """Spend more computation on one problem, and know what it bought."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"branchwise {version_of('branchwise')}")
-        raise typer.Exit
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line: 0 answered, 1 no answer, 2 wrong usage, 3 failed, 130 interrupted."""
-    session = Session()
-    configure_logs(0)
     try:
-        _invoke(list(arguments), session)
-        sys.stdout.flush()
-        return 0
-    except typer.Exit as exit:
-        return exit.exit_code
-    except BrokenPipeError:
-        return _closed_pipe()
-    except (KeyboardInterrupt, typer.Abort):
+        from .app import run_command
+
+        return run_command(arguments)
+    except KeyboardInterrupt:
         return INTERRUPTED
-    except typer.TyperException as error:
-        return _fail(error, error.format_message(), error.exit_code, session)
-    except BranchwiseError as error:
-        return _fail(error, str(error), error.exit_status, session)
-    except Exception as error:
-        message = f"{type(error).__name__}: {error}; -v shows where"
-        return _fail(error, message, BranchwiseError.exit_status, session)
 
 
-def _invoke(arguments: list[str], session: Session) -> None:
-    # Not through the command's own `main`: it prints usage errors as a box and swallows closed pipes.
-    command = get_command(app)
-    with command.make_context("branchwise", arguments, obj=session) as ctx:
-        command.invoke(ctx)
-
-
-def _fail(error: Exception, message: str, status: int, session: Session) -> int:
-    if session.verbosity:
-        traceback.print_exception(error)
-    # Help that was asked for by leaving everything out is printed by now, and comes without a message.
-    if message:
-        print(f"branchwise: {' '.join(message.split())}", file=sys.stderr)
-    return status
-
-
-def _closed_pipe() -> int:
-    # The reader has gone: nothing more can be said there, and the interpreter must not try at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
+def _open_closed_streams() -> None:
+    """A stream that the caller closed reads as empty and takes what is written, as the null device does."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))

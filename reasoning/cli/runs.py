@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,15 +33,12 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
         for line in asking_lines(asking.strategy, asking.budget):
             say(line)
         view = SearchView(problem, asking.budget) if console.is_terminal and not printing.json else None
+        # Printed before anything else can fail or be interrupted: the engine's end, the graph's file.
         async with interruptible(console.show_cursor) as interrupt:
             solution = await _watched(reasoner, problem, asking, interrupt, view, console)
+            _print(solution, asking, printing)
     if printing.graph is not None:
-        solution.graph.write(printing.graph)
-    if printing.json:
-        typer.echo(encode(solution_object(solution, asking.budget)))
-    else:
-        for line in solution_lines(solution, asking.budget):
-            typer.echo(line)
+        _write_graph(solution, printing.graph)
     if solution.reason is Reason.FAILED:
         raise BranchwiseError(f"the search failed: {solution.error}")
     return interrupt.status or solution_status(solution)
@@ -67,6 +65,21 @@ def solution_status(solution: Solution) -> int:
     if solution.reason is Reason.FAILED:
         return FAILED
     return NO_ANSWER if solution.answer is None else ANSWERED
+
+
+def _print(solution: Solution, asking: Asking, printing: Printing) -> None:
+    if printing.json:
+        typer.echo(encode(solution_object(solution, asking.budget)))
+        return
+    for line in solution_lines(solution, asking.budget):
+        typer.echo(line)
+
+
+def _write_graph(solution: Solution, path: Path) -> None:
+    try:
+        solution.graph.write(path)
+    except OSError as error:
+        raise BranchwiseError(f"--graph {path}: was not written ({error.strerror})") from error
 
 
 async def _watched(

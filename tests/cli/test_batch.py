@@ -105,3 +105,12 @@ def test_no_more_than_the_given_jobs_run_at_a_time() -> None:
 
     anyio.run(run)
     assert most == 3
+
+
+def test_a_line_nested_too_deep_is_that_lines_error(tmp_path: Path) -> None:
+    path = tmp_path / "problems"
+    path.write_text('{"problem": ' + "[" * 100_000 + "]" * 100_000 + "}\n1 + 1\n")
+    first, second = read_lines(str(path))
+    assert first.error is not None
+    assert first.error.startswith("line 1: not a JSON object")
+    assert (second.text, second.error) == ("1 + 1", None)
