@@ -7,12 +7,13 @@ import msgspec
 import torch
 
 from ..engine.engine import Engine
-from ..engine.errors import UsageError
+from ..engine.errors import ModelLoadError, UsageError
 from .source import ModelSource, find_source
 
 SMALL_MODEL_BYTES = 64 << 20
 """Weights up to this size are computed by one thread: a second one only contends for operators of
 microseconds."""
+MOST_THREADS = 1024
 
 
 class OpenedEngine(msgspec.Struct, frozen=True):
@@ -62,7 +63,30 @@ async def open_engine(
         settle=settle,
         due=due,
     )
+    _check_roles(engine)
     return OpenedEngine(engine, source)
+
+
+def _check_roles(engine: Engine) -> None:
+    """Refuse models that cannot do what their option asks of them."""
+    models = engine.models
+    for role, info in models.items():
+        if role == "prm" and info.head != "reward":
+            raise ModelLoadError(
+                f"--prm {info.source}: it generates and has no reward head; give a reward model"
+            )
+        if role != "prm" and info.head == "reward":
+            option = "--model" if role == "policy" else f"--{role}"
+            raise ModelLoadError(
+                f"{option} {info.source}: it has a reward head and cannot generate; "
+                "give a language model, or give this one as --prm"
+            )
+    draft, policy = models.get("draft"), models["policy"]
+    if draft is not None and draft.tokenizer.vocab_size != policy.tokenizer.vocab_size:
+        raise ModelLoadError(
+            f"--draft {draft.source}: {draft.tokenizer.vocab_size} token ids where {policy.source} has "
+            f"{policy.tokenizer.vocab_size}; give a draft model of the same vocabulary"
+        )
 
 
 def _companion(role: str, name: str) -> Path:
@@ -92,8 +116,8 @@ def _dtype(name: str, device: str) -> str:
 
 def _threads(threads: int | None, source: ModelSource) -> int:
     if threads is not None:
-        if threads < 1:
-            raise UsageError(f"threads={threads}: give 1 or more")
+        if not 1 <= threads <= MOST_THREADS:
+            raise UsageError(f"threads={threads}: give a number from 1 to {MOST_THREADS}")
         return threads
     path = source.policy
     files = [path] if path.is_file() else list(path.glob("*.safetensors"))

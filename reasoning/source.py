@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from ..engine.errors import ModelLoadError
+from ..verifiers.nearest import shown
 
 
 class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +40,22 @@ def find_source(name: str) -> ModelSource:
     for point in entry_points(group="branchwise.models", name=name):
         return point.load()()
     path = Path(name).expanduser()
-    if path.exists():
+    if name and _exists(path):
         return ModelSource(name=path.name or str(path), policy=path)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith(".gguf"):
         return ModelSource(name=name, policy=_download(name))
     known = ", ".join(named_sources())
     raise ModelLoadError(
-        f"model {name!r}: no such folder or file; give a folder with safetensors and a tokenizer, "
+        f"model {shown(name)}: no such folder or file; give a folder with safetensors and a tokenizer, "
         f"a .gguf file, a Hub id (owner/name), or one of: {known}"
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _download(repo_id: str) -> Path:

@@ -6,6 +6,8 @@ import msgspec
 
 from ..engine.errors import UsageError
 
+_COUNT = re.compile(r"[1-9]\d{0,17}")
+
 
 class Stepping(msgspec.Struct, frozen=True):
     """`mark` replaces the profile's step mark; `tokens` cuts by count; both None leaves the profile's."""
@@ -22,7 +24,7 @@ def parse_step(text: str | None) -> Stepping:
     if colon and value:
         if kind == "mark":
             return Stepping(mark=_unescaped(value))
-        if kind == "tokens" and value.isdecimal() and int(value) > 0:
+        if kind == "tokens" and _COUNT.fullmatch(value):
             return Stepping(tokens=int(value))
     raise UsageError(f"step={text!r}: give mark:TEXT (a step ends at TEXT) or tokens:N (N above 0)")
 

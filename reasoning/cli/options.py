@@ -29,7 +29,7 @@ Model = Annotated[
 JsonOut = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
-def whole(option: str, *, least: int) -> Callable[[str], int]:
+def whole(option: str, *, least: int, most: int | None = None) -> Callable[[str], int]:
     """A parser of whole numbers whose error names the value, which the library's own does not."""
 
     def read(text: str) -> int:
@@ -37,8 +37,9 @@ def whole(option: str, *, least: int) -> Callable[[str], int]:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise UsageError(f"{option} {text}: give a whole number, {least} or more")
+        if value < least or (most is not None and value > most):
+            limits = f"{least} or more" if most is None else f"{least} to {most}"
+            raise UsageError(f"{option} {text}: give a whole number, {limits}")
         return value
 
     return read

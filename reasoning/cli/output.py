@@ -14,13 +14,11 @@ def graph_path(text: str) -> Path:
         raise UsageError(
             f"--graph {text}: the suffix names the format; end it in {', '.join(GRAPH_SUFFIXES)}"
         )
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--graph {text}: folder {path.parent} does not exist; make it, or give another path"
-        )
-    if path.is_dir():
-        raise UsageError(f"--graph {text}: is a folder; give a file in it")
     try:
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"--graph {text}: folder {path.parent} does not exist; make it, or give another path"
+            )
         _try_writing(path)
     except OSError as error:
         raise UsageError(

@@ -13,8 +13,8 @@ DEFAULT_BUDGET = "tokens=16384"
 
 _FIELDS = ("tokens", "flops", "seconds", "kv_tokens", "answer_reserve")
 _SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_COUNT = re.compile(r"([+-]?\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kMGTP]?)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_COUNT = re.compile(r"([+-]?\d[\d_]{0,39}(?:\.\d{1,40})?(?:[eE]\+?\d{1,2})?)([kMGTP]?)")
+_SIZE = re.compile(r"(\d{1,40}(?:\.\d{1,40})?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def parse_budget(text: str) -> Budget:

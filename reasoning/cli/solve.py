@@ -118,7 +118,10 @@ def solve(
     threads: Annotated[
         int | None,
         typer.Option(
-            parser=whole("--threads", least=1), metavar="N", help="CPU threads.", rich_help_panel=_ENGINE
+            parser=whole("--threads", least=1, most=1024),
+            metavar="N",
+            help="CPU threads.",
+            rich_help_panel=_ENGINE,
         ),
     ] = None,
     kv_memory: Annotated[

@@ -49,6 +49,16 @@ PROBLEM = "Use 3 and 4 to make 7"
         ([PROBLEM, "--graph", "/proc/x.json"], ["/proc/x.json"]),
         ([PROBLEM, "--graph", "x.png"], ["x.png", ".json"]),
         ([PROBLEM, "--input", "-"], ["--input"]),
+        ([PROBLEM, "--budget", "tokens=" + "9" * 5000], ["tokens=9999", "whole number"]),
+        ([PROBLEM, "--kv-memory", "9" * 400], ["memory size", "2GiB"]),
+        ([PROBLEM, "--step", "tokens:" + "9" * 5000], ["tokens:9999", "tokens:N"]),
+        ([PROBLEM, "--threads", "9" * 22], ["--threads", "1024"]),
+        ([PROBLEM, "--model", ""], ["model ''", "reference"]),
+        ([PROBLEM, "--model", "x" * 5000], ["xxx", "no such folder"]),
+        ([PROBLEM, "--graph", "/tmp/" + "x" * 300 + ".json"], ["xxx", "too long"]),
+        ([PROBLEM, "--graph", "/tmp/" + "x" * 300 + "/x.json"], ["xxx", "too long"]),
+        ([PROBLEM, "--seed", "\x1b[31m"], ["--seed \\x1b[31m"]),
+        ([PROBLEM, "--input", "\0"], ["--input"]),
         (["--input", "no-such-file"], ["no-such-file"]),
         (["--input", "-", "--graph", "x.json"], ["--graph"]),
     ],
@@ -121,3 +131,15 @@ def test_an_architecture_that_is_not_there(branchwise: Branchwise, model: Path) 
 
 def test_a_prompt_longer_than_the_context(branchwise: Branchwise) -> None:
     refused(branchwise("solve", PROBLEM, "--max-model-len", "8"), "8")
+
+
+@pytest.mark.parametrize(
+    ("option", "role", "part"),
+    [("--prm", "policy", "no reward head"), ("--model", "prm", "give this one as --prm"),
+     ("--draft", "prm", "cannot generate")],
+)  # fmt: skip
+def test_a_model_in_the_wrong_role_is_refused(
+    branchwise: Branchwise, option: str, role: str, part: str
+) -> None:
+    path = getattr(find_source("reference"), role)
+    refused(branchwise("solve", PROBLEM, option, str(path)), option, str(path), part)
