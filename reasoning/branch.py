@@ -213,7 +213,7 @@ class SearchBranch:
         run.touch()
         await anyio.lowlevel.checkpoint()
         tokens = tuple(self.tokenizer.encode(content) if isinstance(content, str) else content)
-        self._check_fits(tokens)
+        self._check_content(tokens)
         if not tokens:
             return Step(tokens=(), text="", stop=Stop.STOP)
         with run.ledger.lock:
@@ -334,22 +334,22 @@ class SearchBranch:
         self._synced[model] = 0
 
     def _check_mirror(self, model: str) -> None:
-        models = self.run.models
-        if model not in models:
-            known = ", ".join(sorted(models))
-            raise CapabilityError(
-                f"model {model!r} is not open: open a model under that name, or use one of: {known}"
-            )
-        if models[model].tokenizer.vocab_size != self.tokenizer.vocab_size:
+        if self.run.model(model).tokenizer.vocab_size != self.tokenizer.vocab_size:
             raise CapabilityError(
                 f"model {model!r} has another vocabulary than {self.model!r}: ids cannot be shared"
             )
 
-    def _check_fits(self, tokens: tuple[int, ...]) -> None:
+    def _check_content(self, tokens: tuple[int, ...]) -> None:
         if len(tokens) > self._room:
             raise UsageError(
                 f"append of {len(tokens)} tokens to branch {self.id}: its context has room for {self._room}"
             )
+        size = self.run.models[self.model].vocab_size
+        for token in tokens:
+            if not 0 <= token < size:
+                raise UsageError(
+                    f"append of token {token} to branch {self.id}: the ids of {self.model} end at {size - 1}"
+                )
 
     async def _end_thinking(self) -> Step:
         """Force the end of thinking, paid from the reserve."""

@@ -70,7 +70,7 @@ def _limit(branch: "SearchBranch", until: Until, max_tokens: int | None, model: 
     """Tokens that the extension may take: room in the context, the step's length, what caller and run
     allow."""
     run = branch.run
-    limits = [run.models[model].max_model_len - len(branch.prompt) - len(branch.tokens)]
+    limits = [run.model(model).max_model_len - len(branch.prompt) - len(branch.tokens)]
     if until is Until.STEP:
         limits.append(run.tokens_per_step or run.step_tokens)
     if max_tokens is not None:

@@ -208,6 +208,8 @@ class Reasoner:
 
 def solve(problem: str | Problem, strategy: Strategy | str = DEFAULT_STRATEGY, **options: Any) -> Solution:
     """Open a model, solve one problem, close it. Options of `Reasoner.open` and `Reasoner.solve` together."""
+    if _in_event_loop():
+        raise UsageError("solve() was called in a running event loop: there, await Reasoner.solve instead")
     opening = {key: options.pop(key) for key in list(options) if key in _OPENING}
 
     async def once() -> Solution:
@@ -215,6 +217,14 @@ def solve(problem: str | Problem, strategy: Strategy | str = DEFAULT_STRATEGY, *
             return await reasoner.solve(problem, strategy, **options)
 
     return anyio.run(once)
+
+
+def _in_event_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 _OPENING = frozenset(

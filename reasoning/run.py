@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from ..engine.errors import CapabilityError
 from ..engine.protocol import Backend, EngineUsage, ModelInfo, Verdict
 from ..engine.sampling.params import SamplingParams
 from ..verifiers.base import Verifier
@@ -94,6 +95,15 @@ class Run:
         self._on_event = on_event
         self._holders: dict[Path, KvHolder] = {}
         self._live: dict[Path, Prunable] = {}
+
+    def model(self, name: str) -> ModelInfo:
+        """The open model of that name. Raises `CapabilityError` where there is none."""
+        if name not in self.models:
+            known = ", ".join(sorted(self.models))
+            raise CapabilityError(
+                f"model {name!r} is not open: open a model under that name, or use one of: {known}"
+            )
+        return self.models[name]
 
     def enter(self, branch: "Prunable") -> None:
         """A branch came to be."""

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..engine.errors import BranchwiseError
 from ..engine.protocol import ScoreParams, Scores
 from ..engine.text.stop import Stop
 from ..verifiers.base import Candidate, Score, StepSpan, Verifier
+from ..verifiers.nearest import shown
 from .caps import caps_in_force
 from .clock import TicketKind
 from .events import Scored
@@ -65,7 +67,7 @@ async def score_branch(branch: "SearchBranch", verifier: Verifier) -> Score:
     run = branch.run
     run.outside(1)
     try:
-        score = await verifier.score(_candidate(branch))
+        score = _checked(await verifier.score(_candidate(branch)), verifier)
     finally:
         run.outside(-1)
     branch.score = score.value
@@ -73,6 +75,19 @@ async def score_branch(branch: "SearchBranch", verifier: Verifier) -> Score:
         branch.verified = score.verified
     _record(branch, verifier, score)
     run.emit(Scored, branch=branch.id, verifier=verifier.name, value=score.value, verified=score.verified)
+    return score
+
+
+def _checked(score: object, verifier: Verifier) -> Score:
+    """What the verifier returned, where it keeps its contract: a NaN would make every vote meaningless."""
+    if not isinstance(score, Score):
+        raise BranchwiseError(f"verifier {verifier.name!r} returned {shown(score)}: it must return a Score")
+    for value in (score.value, *score.steps):
+        if value is not None and not (isinstance(value, float | int) and 0.0 <= value <= 1.0):
+            raise BranchwiseError(
+                f"verifier {verifier.name!r} returned a value of {shown(value)}: "
+                "it must be a number from 0 to 1, or None"
+            )
     return score
 
 

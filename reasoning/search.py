@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import structlog
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -162,7 +163,7 @@ class TreeSearch:
                     yield branch
 
             for branch in todo:
-                group.start_soon(self._run_one, branch, fn, sender.clone())
+                group.start_soon(self._run_one, branch, fn, sender.clone(), group.cancel_scope)
             sender.close()
             iterator = completed()
             try:
@@ -185,8 +186,11 @@ class TreeSearch:
         branch: SearchBranch,
         fn: Callable[[Branch], Awaitable[Any]],
         sender: MemoryObjectSendStream[SearchBranch],
+        scope: anyio.CancelScope,
     ) -> None:
         with sender:
+            if scope.cancel_called:  # the block was left before this one began
+                return
             try:
                 await fn(branch)
             except Exception as error:
@@ -202,7 +206,7 @@ class TreeSearch:
     async def open(self, prompt: str | Sequence[int], *, model: str = "policy") -> SearchBranch:
         self.run.touch()
         await anyio.lowlevel.checkpoint()
-        info = self.run.models[model]
+        info = self.run.model(model)
         if isinstance(prompt, str):
             tokens = info.tokenizer.chat([Message("user", prompt)], think=self.run.think)
             text = prompt
@@ -222,6 +226,7 @@ class TreeSearch:
             yield CapView(self.run.ledger, cap)
 
     def note(self, event: str, **fields: Any) -> None:
+        fields = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=repr))
         self.run.graph.notes.append({"note": event, **fields})
         self.run.notes.append(event)
         self.run.emit(Noted, text=event, fields=fields)

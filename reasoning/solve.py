@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import anyio
 import structlog
 
-from ..engine.errors import CapabilityError, UsageError
+from ..engine.errors import UsageError
 from ..strategies.base import Search, Strategy
 from ..strategies.grammar import as_dict
 from .events import Ended
@@ -36,8 +36,8 @@ async def run_search(
 ) -> Solution:
     """Let `strategy` solve the run's problem; returns its incumbent whatever ended it.
 
-    Raises `UsageError` and `CapabilityError` of a wrong pairing; any other error of the strategy ends the
-    search with reason failed. Cancelling the caller raises, after all branches were pruned.
+    Raises `UsageError` (`CapabilityError` is one) of a search that offered nothing; any other error of the
+    strategy ends the search with reason failed. Cancelling the caller raises, after all branches were pruned.
     """
     seconds = run.ledger.seconds_left
     end = _End(anyio.CancelScope())
@@ -55,7 +55,7 @@ async def run_search(
                 end.stop(Reason.DEADLINE)
     finally:
         run.close()
-    if isinstance(end.error, UsageError | CapabilityError):
+    if isinstance(end.error, UsageError) and not search.offers:
         raise end.error
     return _solution(run, strategy, search, end)
 
@@ -82,7 +82,7 @@ async def _run_strategy(strategy: Strategy, search: Search, end: _End) -> None:
         await strategy.run(search)
     except Exception as error:
         end.error = _single(error)
-        if not isinstance(end.error, UsageError | CapabilityError):
+        if not isinstance(end.error, UsageError):
             log.error(
                 "strategy failed", error=str(end.error), kind=type(end.error).__name__, exc_info=end.error
             )
