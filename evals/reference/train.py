@@ -30,15 +30,15 @@ POLICY_FINISH = Recipe(
     average_decay=0.98,
     task_weights=(0.90, 0.07, 0.03),
 )
-DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=1_200, decay_share=0.5)
-PRM = RewardRecipe("prm", seed=3, num_epochs=1)
-PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_epochs=12, patience=None)
+DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=1_000, decay_share=0.5)
+PRM = RewardRecipe("prm", seed=3, num_steps=3_000)
+PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_steps=350, patience=None)
 
 PRM_MIXTURE = Mixture(
     sampled_countdown=9_000,
     sampled_arithmetic=2_000,
     random_countdown=100_000,
-    near_miss_countdown=250_000,
+    near_miss_countdown=100_000,
     corrupted_countdown=15_000,
     corrupted_arithmetic=4_000,
 )

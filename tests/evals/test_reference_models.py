@@ -9,6 +9,7 @@ import pytest
 import torch
 from branchwise.evals.reference.decoder import POLICY_CONFIG, Decoder
 from branchwise.evals.reference.evaluate import random_play_solves
+from branchwise.evals.reference.figures import README_PATH, figures_table, read_figures
 from branchwise.evals.reference.folders import (
     MODELS_FOLDER,
     build_tokenizer,
@@ -153,3 +154,7 @@ def test_random_weights_solve_no_more_than_random_legal_play() -> None:
 
 def test_read_config_gives_the_sizes_that_were_written() -> None:
     assert read_config(MODELS_FOLDER / "policy") == POLICY_CONFIG
+
+
+def test_the_readme_shows_the_shipped_figures() -> None:
+    assert figures_table(read_figures()) in README_PATH.read_text()
