@@ -153,12 +153,12 @@ class Run:
 
     def scarce(self, *, answering: bool) -> bool:
         """Whether one more token for every running branch may not be covered, so that the order of grants
-        matters."""
+        matters; where none is left, all are refused in any order."""
         budget = self.ledger.budget
         if budget.flops is not None or budget.kv_tokens is not None:
             return True
         left = self.ledger.tokens_left(answering=answering)
-        return left is not None and left < self.clock.running_count
+        return left is not None and 0 < left < self.clock.running_count
 
     def no_room(self, room: Room) -> Verdict:
         """The verdict for a branch at the KV cap."""

@@ -23,9 +23,11 @@ async def conclude_all(search: Search, cut: Iterable[Branch]) -> None:
     """Make cut branches answer and offer them.
 
     One after the other, the longest thinking first: side by side they would share one reserve and none might
-    come to its end.
+    come to its end. Once the budget is spent, those without a token are passed over.
     """
     for branch in sorted(cut, key=lambda branch: -len(branch.tokens)):
+        if not branch.tokens and search.budget.spent:
+            continue
         await branch.conclude()
         await branch.evaluate()
         search.offer(branch)

@@ -4,8 +4,10 @@ import random
 
 import pytest
 from branchwise.engine.errors import UsageError
+from branchwise.reasoning.branch import SearchBranch
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.solution import Reason
+from branchwise.strategies.base import Step
 from branchwise.strategies.best_of_n import BestOfN
 from branchwise.strategies.greedy import Greedy
 from branchwise.verifiers.base import Candidate, Score
@@ -166,3 +168,18 @@ def test_the_same_seed_gives_the_same_solution_at_any_speed(tokens: int):
 def test_n_without_end_needs_a_token_budget():
     with pytest.raises(UsageError, match="budget of tokens"):
         solve(scripted(votes), BestOfN(n=None), Budget(seconds=5))
+
+
+def test_branches_that_the_budget_never_started_are_not_concluded(monkeypatch: pytest.MonkeyPatch) -> None:
+    concluded: list[int] = []
+    conclude = SearchBranch.conclude
+
+    async def counted(branch: SearchBranch, *, max_tokens: int | None = None) -> Step:
+        concluded.append(len(branch.tokens))
+        return await conclude(branch, max_tokens=max_tokens)
+
+    monkeypatch.setattr(SearchBranch, "conclude", counted)
+    solution = solve(scripted(), BestOfN(n=300), Budget(tokens=20))
+    assert solution.reason is Reason.BUDGET
+    assert solution.usage.tokens == 20
+    assert len(concluded) < 20
