@@ -7,6 +7,7 @@ import msgspec
 from ..engine.errors import CapacityError, UsageError
 from ..engine.protocol import ModelInfo
 from ..engine.text.tokenizer import Message
+from ..verifiers.nearest import shown
 from ..verifiers.problem import Problem, Task
 from .source import ModelSource
 
@@ -33,6 +34,8 @@ def read_problem(problem: Problem, source: ModelSource) -> Problem:
     """Bind the task of a family that reads nothing else. Raises `UsageError` for text that it cannot read."""
     if not problem.text.strip():
         raise UsageError("empty problem: give the text of the problem to solve")
+    _check_text("problem", problem.text)
+    _check_text("system message", problem.system or "")
     if problem.task is not None or not source.tasks_only:
         return problem
     task = recognise(problem.text)
@@ -43,6 +46,14 @@ def read_problem(problem: Problem, source: ModelSource) -> Problem:
             "for other problems name another model with --model"
         )
     return msgspec.structs.replace(problem, task=task)
+
+
+def _check_text(what: str, text: str) -> None:
+    """Refuse the halves of characters that bytes of another encoding become on the command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} {shown(text)}: is not UTF-8 text; give it in UTF-8") from error
 
 
 def make_prompt(problem: Problem, source: ModelSource, info: ModelInfo, *, think: bool | None) -> Prompt:

@@ -18,6 +18,7 @@ PROBLEM = "Use 3 and 4 to make 7"
         ([], ["no problem given", "--input"]),
         ([""], ["empty"]),
         (["  \n"], ["empty"]),
+        (["caf\udce9"], ["problem", "UTF-8"]),
         ([PROBLEM, "again"], ["again"]),
         ([PROBLEM, "--strategy", "bestofn"], ["bestofn", "best_of_n"]),
         ([PROBLEM, "--strategy", ""], ["strategy"]),
