@@ -73,8 +73,6 @@ class SearchBranch:
         branch = cls(run, path, prompt=tuple(prompt), model=model)
         branch._open_sequence(model)
         branch.trail.open_root(len(branch.prompt), text)
-        with run.ledger.lock:
-            run.kv.own(branch)
         run.emit(BranchOpened, branch=branch.id, parent=None)
         return branch
 
@@ -217,9 +215,10 @@ class SearchBranch:
         if not tokens:
             return Step(tokens=(), text="", stop=Stop.STOP)
         with run.ledger.lock:
+            if not run.take_kv(self, len(tokens)):
+                return Step(tokens=(), text="", stop=Stop.BUDGET)
             if not run.ledger.charge(len(tokens), 0, caps_in_force(), answering=self.answering):
                 return Step(tokens=(), text="", stop=Stop.BUDGET)
-            run.kv.use(self)
             self.trail.begin(self, "forced")
             step = self.trail.end(tokens, Stop.STOP)
         self.closed = False

@@ -49,12 +49,12 @@ class OwnedKv:
         self._holders: dict[Path, KvHolder] = {}
 
     def own(self, holder: KvHolder) -> None:
-        """A branch was opened, forked, or is used again after parking."""
+        """A branch was forked, or is used for the first time or after parking."""
         self._holders.pop(holder.path, None)
         self._holders[holder.path] = holder
         for node in holder.nodes:
             if node.owners == 0:
-                self._add(node.length)
+                self.owned += node.length
             node.owners += 1
 
     def disown(self, holder: KvHolder) -> None:
@@ -77,7 +77,7 @@ class OwnedKv:
         """The branch began a node."""
         if holder.path in self._holders:
             node.owners += 1
-            self._add(node.length)
+            self.owned += node.length
 
     def detach(self, holder: KvHolder, node: Node) -> None:
         """The branch dropped a node from its path."""
@@ -90,16 +90,13 @@ class OwnedKv:
         """The node grew or shrank by `delta` positions."""
         node.length += delta
         if node.owners:
-            self._add(delta)
+            self.owned += delta
 
     def ask(self, holder: KvHolder, positions: int, ticket: Ticket, clock: Clock) -> Room:
         """Whether the running branch may own `positions` more."""
-        if self.cap is None or self.owned + positions <= self.cap:
+        if self._fits(positions):
             return Room.HERE
-        idle = next((h for h in self._holders.values() if not h.busy and self._exclusive(h)), None)
-        if idle is not None:
-            self.disown(idle)
-            idle.park_blocks()
+        if self._park_one(holder):
             return Room.LATER
         others = [t for t in clock.running() if t is not ticket and not t.suspended]
         if not others:
@@ -110,6 +107,30 @@ class OwnedKv:
         if waiting is not None:
             self.disown(waiting)
         return Room.YIELD if last is ticket else Room.LATER
+
+    def take(self, holder: KvHolder, positions: int) -> bool:
+        """Use an idle branch and let it own `positions` more, parking others for it; whether it fits."""
+        self.use(holder)
+        while not self._fits(positions):
+            if not self._park_one(holder):
+                self.refused = True
+                return False
+        return True
+
+    def _fits(self, positions: int) -> bool:
+        if self.cap is not None and self.owned + positions > self.cap:
+            return False
+        self.peak = max(self.peak, self.owned + positions)
+        return True
+
+    def _park_one(self, spared: KvHolder) -> bool:
+        """Park the branch that is idle for the longest, of those that free something."""
+        for holder in self._holders.values():
+            if holder is not spared and not holder.busy and self._exclusive(holder):
+                self.disown(holder)
+                holder.park_blocks()
+                return True
+        return False
 
     def may_resume(self, holder: KvHolder, running: list[Ticket]) -> bool:
         """Whether a suspended branch fits again, with one position to go on; it always does when no other
@@ -123,7 +144,3 @@ class OwnedKv:
 
     def _missing(self, holder: KvHolder) -> int:
         return sum(node.length for node in holder.nodes if node.owners == 0)
-
-    def _add(self, positions: int) -> None:
-        self.owned += positions
-        self.peak = max(self.peak, self.owned)

@@ -173,6 +173,12 @@ class Run:
         self.backend.notify()
         return Verdict.DEFER
 
+    def take_kv(self, holder: KvHolder, positions: int) -> bool:
+        """Let an idle branch be used and own `positions` more, where the cap allows it."""
+        taken = self.kv.take(holder, positions)
+        self.ledger.refused |= not taken
+        return taken
+
     def try_resume(self, ticket: Ticket, holder: KvHolder) -> bool:
         """Let a suspended branch go on where it fits again. In logical time this waits until the search is
         at rest."""

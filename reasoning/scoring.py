@@ -42,7 +42,8 @@ class BranchLease:
         branch, run = self._branch, self._branch.run
         sequence = branch.sequence(model)
         with run.ledger.lock:
-            run.kv.use(branch)
+            if model == run.policy and not run.take_kv(branch, 0):
+                return Scores(refused=True)
             ticket = run.clock.begin(branch.path, TicketKind.SCORE)
         trail = branch.trail
         closed_end = Node(id="", branch="", kind="", start=trail.prompt_length + len(trail.tokens), seed=0)

@@ -86,9 +86,16 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def engine_figures(usage: EngineUsage, *, seconds: float) -> dict[str, Any]:
-    """`usage.engine`: the figures that depend on the machine and on what else ran."""
+def engine_figures(usage: EngineUsage, *, seconds: float, kv_peak_tokens: int) -> dict[str, Any]:
+    """`usage.engine`: the figures of what the engine did, which may depend on what else ran.
+
+    `kv_peak_tokens` are the policy's positions owned at once, each counted once (`Budget.kv_tokens` caps it).
+    `kv_held_peak_tokens` are positions in blocks of all models, copied tails counted again;
+    `kv_unshared_peak_tokens` the same as if nothing were shared.
+    """
     figures = msgspec.to_builtins(usage)
+    figures["kv_held_peak_tokens"] = figures.pop("kv_peak_tokens")
+    figures["kv_peak_tokens"] = kv_peak_tokens
     for now in ("kv_tokens", "kv_unshared_tokens"):  # what is held at this moment says nothing about the run
         del figures[now]
     return {"seconds": round(seconds, 4), **figures}

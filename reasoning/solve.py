@@ -151,5 +151,5 @@ def _usage(run: Run, best: Offer | None) -> Usage:
         prompt_tokens=ledger.prompt_tokens,
         scored_tokens=ledger.scored_tokens,
         discarded_tokens=max(0, ledger.tokens_spent - kept),
-        engine=engine_figures(run.usage, seconds=ledger.elapsed_s),
+        engine=engine_figures(run.usage, seconds=ledger.elapsed_s, kv_peak_tokens=run.kv.peak),
     )

@@ -61,6 +61,7 @@ def test_kv_cap_never_passed_and_everyone_finishes_where_one_fits(kv_tokens, see
     engine = scripted(pace=uneven)
     solution = solve(engine, Samples(n=6), Budget(kv_tokens=kv_tokens), seed=seed, reproducible=reproducible)
     check_books(solution)
+    assert solution.usage.engine["kv_peak_tokens"] <= kv_tokens
     if kv_tokens >= 70:
         assert sum(c.complete for c in solution.candidates) == 6
     if kv_tokens <= 6:

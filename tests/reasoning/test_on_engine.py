@@ -216,6 +216,8 @@ def check_books(results: dict[str, Solution], rig: Rig, budget: Budget) -> None:
             assert solution.usage.tokens <= budget.tokens
         if budget.flops is not None:
             assert solution.usage.flops <= budget.flops
+        if budget.kv_tokens is not None:
+            assert solution.usage.engine["kv_peak_tokens"] <= budget.kv_tokens
     spent = sum(solution.usage.tokens - forced(solution) for solution in results.values())
     assert spent == rig.sampled()
 
