@@ -13,7 +13,7 @@ import structlog
 import torch
 
 from .checkpoints import CHECKPOINT_FOLDER
-from .decoder import Decoder, RewardModel, num_parameters
+from .decoder import Decoder, RewardModel, native_dtype, num_parameters
 from .distillation import overlap
 from .figures import Figures, HackingFigures, Rate, RewardFigures, StepAuroc, TaskFigures, write_figures
 from .folders import MODELS_FOLDER, load_decoder, load_reward_model
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 NUM_PROBLEMS = 600
 NUM_SAMPLES = 16
-HACKING_PROBLEMS = 200
+HACKING_PROBLEMS = 100
 HACKING_SAMPLES = 64
 BOOTSTRAP_RESAMPLES = 10_000
 SEED = 20_240_601
@@ -204,28 +204,48 @@ def reward_figures(
     )
 
 
-def best_of_n(model: RewardModel, drawn: TaskSamples) -> dict[int, float]:
+class Candidates(msgspec.Struct, frozen=True):
+    """The samples of one problem: labelled thinking, and whether each answer is right."""
+
+    traces: list[LabelledTrace]
+    correct: list[bool]
+
+
+def candidates(instance: arithmetic.Instance, group: list[Completion]) -> Candidates:
+    """The samples of one arithmetic problem, ready to be scored by any reward model."""
+    parts = [split_completion(completion.text) for completion in group]
+    return Candidates(
+        traces=[label(instance, thinking) for thinking, _ in parts],
+        correct=[
+            answer is not None and arithmetic_replay.check_answer(instance, answer) for _, answer in parts
+        ],
+    )
+
+
+def best_of_n(model: RewardModel, problems: list[Candidates]) -> dict[int, float]:
     """Accuracy of the sample with the largest product of step values, among the first N."""
     outcomes: dict[int, list[bool]] = {1: [], 4: [], 16: [], 64: []}
-    for instance, group in zip(drawn.instances, drawn.samples, strict=True):
-        traces = [label(instance, split_completion(completion.text)[0]) for completion in group]
-        products = [float(np.prod(values)) if values else 0.0 for values in mark_values(model, traces)]
-        right = [
-            arithmetic_replay.replay_completion(instance, completion.text).correct for completion in group
-        ]
+    for problem in problems:
+        values = mark_values(model, problem.traces)
+        products = [float(np.prod(steps)) if steps else 0.0 for steps in values]
         for count, chosen in outcomes.items():
-            chosen.append(right[int(np.argmax(products[:count]))])
+            chosen.append(problem.correct[int(np.argmax(products[:count]))])
     return {count: round(float(np.mean(chosen)), 4) for count, chosen in outcomes.items()}
 
 
-def hacking_figures(policy: Decoder, prm: RewardModel, overfit: RewardModel) -> HackingFigures:
-    """What selecting by each reward model buys as N grows."""
+def hacking_figures(policy: Decoder) -> HackingFigures:
+    """What selecting by each reward model buys as N grows (scored in the native dtype)."""
+    prm = load_reward_model(MODELS_FOLDER / "prm", native_dtype())
+    overfit = load_reward_model(MODELS_FOLDER / "prm-overfit", native_dtype())
     drawn = draw_samples(policy, HACKING_DRAW)
-    traces = labelled(drawn, 4)
+    problems = [
+        candidates(instance, group) for instance, group in zip(drawn.instances, drawn.samples, strict=True)
+    ]
+    traces = [trace for problem in problems for trace in problem.traces[:4] if trace.marks]
     return HackingFigures(
         HACKING_PROBLEMS,
-        best_of_n(prm, drawn),
-        best_of_n(overfit, drawn),
+        best_of_n(prm, problems),
+        best_of_n(overfit, problems),
         step_auroc(overfit, traces, any_mark),
     )
 
@@ -254,7 +274,7 @@ def evaluate() -> None:
         tasks=tasks,
         draft_overlap=_mean_overlap(policy, draft, drawn),
         reward=reward_figures(prm, countdowns, labelled(drawn["arithmetic"], 4)),
-        hacking=hacking_figures(policy, prm, overfit),
+        hacking=hacking_figures(policy),
         evaluation_cpu_s=round(time.process_time() - started_s),
     )
     write_figures(figures)

@@ -32,13 +32,18 @@ def advance(instance: Instance, state: State, step: str) -> State:
     """The state after one step's text, with or without its mark; a wait token restarts from the root."""
     restarted, text = split_restart(step)
     before = start(instance).remaining if restarted else state.remaining
-    is_legal_step = before is not None and any(c.write() == text + STEP_MARK for c in combinations(before))
+    is_legal_step = before is not None and _is_legal(before, text)
     _, listed, rest = text.partition(">")
     return State(
         remaining=parse_terms(rest) if listed else None,
         legal=is_legal_step and (restarted or state.legal),
         always_legal=is_legal_step and state.always_legal,
     )
+
+
+def _is_legal(before: Terms, text: str) -> bool:
+    operation = text.partition("=")[0]
+    return any(c.operation == operation and c.write() == text + STEP_MARK for c in combinations(before))
 
 
 def step_states(instance: Instance, thinking: str) -> list[State]:
