@@ -86,6 +86,10 @@ class Clock(Protocol):
         """Extensions that are not ended, by path."""
         ...
 
+    def holding(self) -> list[Ticket]:
+        """Extensions whose end nobody has seen yet: in logical time an end is not known before its turn."""
+        ...
+
     @property
     def running_count(self) -> int: ...
 
@@ -136,6 +140,9 @@ class WallClock:
 
     def running(self) -> list[Ticket]:
         return [self._running[path] for path in sorted(self._running)]
+
+    def holding(self) -> list[Ticket]:
+        return self.running()
 
     @property
     def running_count(self) -> int:
@@ -260,6 +267,9 @@ class LogicalClock:
     def running(self) -> list[Ticket]:
         tickets = (self._tickets[path] for path in sorted(self._tickets))
         return [t for t in tickets if t.kind is TicketKind.EXTEND and not t.ended]
+
+    def holding(self) -> list[Ticket]:
+        return [t for t in self._tickets.values() if t.kind is TicketKind.EXTEND]
 
     def deliver_next(self) -> bool:
         """Deliver the next event whose turn has come; false where there is none."""

@@ -98,7 +98,7 @@ class OwnedKv:
             return Room.HERE
         if self._park_one(holder):
             return Room.LATER
-        others = [t for t in clock.running() if t is not ticket and not t.suspended]
+        others = [t for t in clock.holding() if t is not ticket and not t.suspended]
         if not others:
             return Room.NEVER
         last = max([ticket, *others], key=lambda t: t.path)
