@@ -11,6 +11,7 @@ from branchwise.evals.reference.problems import ArithmeticTask, CountdownTask, R
 from branchwise.evals.reference.source import open_source
 from branchwise.evals.reference.tasks import arithmetic, countdown
 from branchwise.evals.reference.tasks.trace import split_completion
+from branchwise.reasoning.prompting import recognise
 from branchwise.verifiers.base import Candidate, Score
 from branchwise.verifiers.problem import Problem, Task
 from branchwise.verifiers.registry import find_verifier
@@ -199,3 +200,12 @@ def test_the_source_names_the_shipped_folders():
         "draft",
         "prm",
     }
+
+
+@pytest.mark.parametrize("digits", [13, 5000])
+@pytest.mark.parametrize(
+    "text", ["Use 3, 7 and 12 to make {}", "Use 3, {} and 12 to make 43", "{}+2+3+4", "What is 2*{} - 5 + 1?"]
+)
+def test_numbers_of_any_length_are_refused_in_one_line(text, digits):
+    with pytest.raises(UsageError, match="digits"):
+        recognise(text.format("9" * digits))

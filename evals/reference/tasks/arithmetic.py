@@ -45,6 +45,7 @@ TASK_MARK = "A"
 _QUESTION = re.compile(
     r"\s*(?:what(?:\s+is|'s)|compute|calculate|evaluate)?[\s:]*(.*?)[\s=?.!]*", re.IGNORECASE
 )
+DIGITS_MAX = 12
 _EXPRESSION = re.compile(r"[-+(]*\d[\d+\-*/^%().]*")
 _SIGNS = str.maketrans(
     {"\N{MULTIPLICATION SIGN}": "*", "\N{MIDDLE DOT}": "*", "\N{MINUS SIGN}": "-", " ": ""}
@@ -81,6 +82,9 @@ def recognise(text: str) -> Instance | None:
         return None
     if re.search(r"\d\s+\d", text):
         raise OutOfRangeError(f"Arithmetic takes an operator between two numbers, got {text.strip()!r}")
+    longest = max(map(len, re.findall(r"\d+", expression)))
+    if longest > DIGITS_MAX:
+        raise OutOfRangeError(f"Arithmetic takes numbers from 1 to {NUMBER_MAX}, got one of {longest} digits")
     terms = parse_terms(expression)
     if terms is None or expression[0] in "+-":
         raise OutOfRangeError(f"Arithmetic takes whole numbers joined by + - *, got {expression!r}")

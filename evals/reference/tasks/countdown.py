@@ -33,6 +33,7 @@ _SENTENCE = re.compile(
     r"\s*us(?:e|ing)\s+(.+?)[\s,]+(?:to\s+)?(?:make|get|reach)\s+(\S+?)\s*[.!?]*\s*", re.IGNORECASE
 )
 _SEPARATOR = re.compile(r"(?:\s|,|&|\band\b)+", re.IGNORECASE)
+DIGITS_MAX = 12
 _INTEGER = re.compile(r"[+-]?\d+")
 
 
@@ -57,6 +58,10 @@ def recognise(text: str) -> Instance | None:
     for word in (*words, match[2]):
         if not _INTEGER.fullmatch(word):
             raise OutOfRangeError(f"Countdown takes whole numbers, not {word!r}")
+        if len(word) > DIGITS_MAX:
+            raise OutOfRangeError(
+                f"Countdown takes numbers from 1 to {NUMBER_MAX}, got one of {len(word)} digits"
+            )
     instance = Instance(tuple(sorted(map(int, words))), int(match[2]))
     _check_range(instance)
     return instance
