@@ -11,7 +11,6 @@ from branchwise.evals.reference.problems import ArithmeticTask, CountdownTask, R
 from branchwise.evals.reference.source import open_source
 from branchwise.evals.reference.tasks import arithmetic, countdown
 from branchwise.evals.reference.tasks.trace import split_completion
-from branchwise.reasoning.prompting import recognise
 from branchwise.verifiers.base import Candidate, Score
 from branchwise.verifiers.problem import Problem, Task
 from branchwise.verifiers.registry import find_verifier
