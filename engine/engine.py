@@ -293,7 +293,7 @@ class Engine:
         self, seq: SeqId, params: ExtendParams, meter: Meter, on_tokens: OnTokens | None
     ) -> Ticket:
         handle = self._idle(seq, "extended")
-        self._handles.check_generates(handle)
+        self._handles.check_generates(handle, params.sampling)
         ticket = self._new_ticket(handle, on_tokens)
         command = partial(self.scheduler.extend, ticket.request, seq, params, meter)
         self._loop.post(partial(command, streams=on_tokens is not None))

@@ -33,5 +33,9 @@ class StepFailed(BranchwiseError):
     """A step of the engine raised; the requests that had rows in it fail, the engine goes on."""
 
 
+class SamplingError(BranchwiseError):
+    """A row of logits from which no token can be drawn; the request that needed it fails, no other does."""
+
+
 class EngineClosed(BranchwiseError):
     """The engine was closed while, or before, the request ran."""

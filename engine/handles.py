@@ -8,6 +8,7 @@ import msgspec
 
 from .errors import CapabilityError, CapacityError, HandleError, UsageError
 from .protocol import ModelInfo, ScoreParams, SeqId
+from .sampling.params import SamplingParams
 
 
 class Handle(msgspec.Struct):
@@ -72,9 +73,18 @@ class Handles:
                 f"give it more KV memory, or shorten the prompt"
             )
 
-    def check_generates(self, handle: Handle) -> None:
+    def check_generates(self, handle: Handle, sampling: SamplingParams) -> None:
         if self._models[handle.model].head != "lm":
             raise CapabilityError(f"model {handle.model!r} has a reward head: it scores, it cannot generate")
+        size = self._models[handle.model].vocab_size
+        for name, ids in (
+            ("logit_bias", sampling.logit_bias),
+            ("allowed_tokens", sampling.allowed_tokens or ()),
+        ):
+            if ids and max(ids) >= size:
+                raise UsageError(
+                    f"{name} has token id {max(ids)}; the vocabulary of {handle.model!r} is 0 to {size - 1}"
+                )
 
     def check_scores(self, handle: Handle, params: ScoreParams) -> None:
         head, known, start = self._models[handle.model].head, handle.known, params.logprobs_from

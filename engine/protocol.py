@@ -12,6 +12,7 @@ from typing import NewType, Protocol
 
 import msgspec
 
+from .sampling.detail import Alternatives, TokenStats
 from .sampling.params import SamplingParams
 from .text.profile import ModelProfile
 from .text.stop import Stop, StopRule
@@ -163,12 +164,19 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     `tokens` are the ids that stay on the sequence; `logprobs` their natural-log probabilities under the raw
     distribution (temperature 1, nothing masked), one per token. `generated` counts the positions that were
     sampled and paid for; it exceeds `len(tokens)` where a stop string was dropped.
+
+    The rest is empty unless `SamplingParams` asked for it, else one per token: `processed_logprobs` in the
+    distribution that the token was drawn from (biased, penalised, tempered, filtered), `alternatives` and
+    `stats` of the raw one.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     stop: Stop
     generated: int
+    processed_logprobs: tuple[float, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
+    stats: tuple[TokenStats, ...] = ()
 
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,6 +63,7 @@ async def _extend_phases(branch: "SearchBranch", until: Until, limit: int, leg: 
         stop=second.stop,
         logprobs=first.logprobs + second.logprobs,
         generated=first.generated + second.generated,
+        stats=first.stats + second.stats,
     )
 
 
@@ -148,4 +149,5 @@ def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str
         stop=extension.stop,
         logprobs=extension.logprobs,
         generated=extension.generated,
+        stats=extension.stats,
     )

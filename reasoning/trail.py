@@ -3,6 +3,8 @@ account."""
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ..engine.protocol import Extension
 from ..engine.text.stop import Stop
 from ..strategies.base import Step
@@ -76,7 +78,7 @@ class Trail:
         self._kv.resize(node, len(tokens) - node.length)
         node.tokens_spent = len(tokens)
         self.tokens.extend(tokens)
-        return self._close(node, tokens, (), stop)
+        return self._close(node, Step(tokens=tokens, text=self._decode(tokens), stop=stop))
 
     def end_extension(self, extension: Extension, ends: Sequence[int], track: Track) -> list[Step]:
         """Close the node under way with what the engine generated, as one node per step.
@@ -103,8 +105,7 @@ class Trail:
             if len(ends) > 1:
                 until = None if last else node.start + node.length
                 node.flops_spent = track.flops_between(node.start, until)
-            stop = extension.stop if last else Stop.MARK
-            steps.append(self._close(node, tokens[start:stop_offset], logprobs[start:stop_offset], stop))
+            steps.append(self._close(node, self._part(extension, slice(start, stop_offset), last=last)))
             start = stop_offset
         assert not ends or node.start + node.length == end_position
         return steps
@@ -144,12 +145,13 @@ class Trail:
 
     def _shorten(self, step: Step, size: int) -> Step:
         tokens = step.tokens[:size]
-        return Step(
+        return msgspec.structs.replace(
+            step,
             tokens=tokens,
             text=self._decode(tokens),
             stop=Stop.LENGTH,
             logprobs=step.logprobs[:size],
-            generated=step.generated,
+            stats=step.stats[:size],
         )
 
     def _node(self, kind: str, start: int) -> Node:
@@ -168,9 +170,19 @@ class Trail:
         self.nodes.append(following)
         return following
 
-    def _close(self, node: Node, tokens: tuple[int, ...], logprobs: tuple[float, ...], stop: Stop) -> Step:
-        node.text = self._decode(tokens)
-        node.stop = str(stop)
-        step = Step(tokens=tokens, text=node.text, stop=stop, logprobs=logprobs, generated=node.tokens_spent)
+    def _part(self, extension: Extension, place: slice, *, last: bool) -> Step:
+        """One step of an extension; what it cost is not in it yet."""
+        tokens = extension.tokens[place]
+        return Step(
+            tokens=tokens,
+            text=self._decode(tokens),
+            stop=extension.stop if last else Stop.MARK,
+            logprobs=extension.logprobs[place],
+            stats=extension.stats[place],
+        )
+
+    def _close(self, node: Node, step: Step) -> Step:
+        node.text, node.stop = step.text, str(step.stop)
+        step = msgspec.structs.replace(step, generated=node.tokens_spent)
         self.steps.append(step)
         return step

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
+from ..engine.sampling.detail import TokenStats
 from ..engine.sampling.params import SamplingParams
 from ..engine.text.stop import Stop, Until
 from ..verifiers.base import Score, Verifier
@@ -19,13 +20,15 @@ from .parameters import check
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What one `extend` or `append` added to a branch: ids, their text, raw log-probabilities (one per
     sampled token, none for forced ones) and why it ended. `generated` counts the positions that were paid
-    for."""
+    for. `stats` has one entry per sampled token where `SamplingParams.stats_top_k` asked for them, else
+    none."""
 
     tokens: tuple[int, ...]
     text: str
     stop: Stop
     logprobs: tuple[float, ...] = ()
     generated: int = 0
+    stats: tuple[TokenStats, ...] = ()
 
 
 class Branch(Protocol):

@@ -16,8 +16,9 @@ from ...kernels.tables import RowSpan
 from ..models.decoder import Batch
 from ..models.open import LoadedModel
 from ..protocol import SeqId
-from ..sampling.sampler import Draw, Sampler
-from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, Sample, Span, SpanScores
+from ..sampling.sampler import NoToken, Sampler, Token
+from ..sampling.target import Draw
+from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
 from .cache import KvCache, bytes_per_block
 
 _SCORE_ROWS = 256
@@ -31,6 +32,13 @@ class _Packed(NamedTuple):
     spans: list[Span]
     first_row: list[int]
     rows: int
+
+
+class _Draws(NamedTuple):
+    """What came of a step's samples, in their order."""
+
+    drawn: tuple[Drawn, ...]
+    not_drawn: tuple[NotDrawn, ...]
 
 
 class Runner:
@@ -82,8 +90,7 @@ class Runner:
         return self._kept[seq]
 
     def execute(self, plan: ModelPlan) -> ModelResult:
-        """Run one step. The result has one `Drawn` per sample, spans first in plan order, then the kept
-        samples."""
+        """Run one step. `drawn` has the samples of spans first, in plan order, then the kept samples."""
         if plan.copies:
             self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
         for seq in plan.forget:
@@ -91,7 +98,8 @@ class Runner:
         with torch.inference_mode():
             packed, hidden = self._forward(plan.spans)
             scores = self._scores(plan.spans, packed, hidden)
-            return ModelResult(drawn=self._draw(plan, packed, hidden), scores=scores)
+            drawn, not_drawn = self._draw(plan, packed, hidden)
+            return ModelResult(drawn=drawn, scores=scores, not_drawn=not_drawn)
 
     def _forward(self, spans: Sequence[Span]) -> tuple[_Packed, Tensor]:
         """Hidden states of all rows, packed in the order that attention chose."""
@@ -194,7 +202,7 @@ class Runner:
             results += (chosen - logits.logsumexp(-1)).tolist()
         return results
 
-    def _draw(self, plan: ModelPlan, packed: _Packed, hidden: Tensor) -> tuple[Drawn, ...]:
+    def _draw(self, plan: ModelPlan, packed: _Packed, hidden: Tensor) -> _Draws:
         """Sample the spans that ask and the kept rows; keep the rows that later steps sample from."""
         first_row = {id(span): first for span, first in zip(packed.spans, packed.first_row, strict=True)}
         asking = [span for span in plan.spans if span.samples or span.keep_logits]
@@ -218,15 +226,24 @@ class Runner:
             samples.append(kept.sample)
             draws.append(_draw_from(row, kept.sample))
         if not draws:
-            return ()
-        drawn = self._sampler.draw(parts[0] if len(parts) == 1 else torch.cat(parts), draws)
-        return tuple(
-            Drawn(sample.seq, token, logprob) for sample, (token, logprob) in zip(samples, drawn, strict=True)
-        )
+            return _Draws((), ())
+        found = self._sampler.draw(parts[0] if len(parts) == 1 else torch.cat(parts), draws)
+        return _sorted_out(samples, found)
 
 
 def _draw_from(row: int, sample: Sample) -> Draw:
-    return Draw(row, sample.seed, sample.position, sample.params)
+    return Draw(row, sample.seed, sample.position, sample.params, sample.rules)
+
+
+def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> _Draws:
+    drawn: list[Drawn] = []
+    not_drawn: list[NotDrawn] = []
+    for sample, one in zip(samples, found, strict=True):
+        if isinstance(one, NoToken):
+            not_drawn.append(NotDrawn(sample.seq, one.reason))
+        else:
+            drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail))
+    return _Draws(tuple(drawn), tuple(not_drawn))
 
 
 def key_chunk(max_model_len: int, block_size: int) -> int:

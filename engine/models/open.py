@@ -18,7 +18,7 @@ from .folder import read_tensors
 from .weights import check_tensors, digest
 
 DTYPES = {"float32": torch.float32, "fp32": torch.float32, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16}
-_SAMPLED = ("temperature", "top_k", "top_p", "min_p")
+_SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 class LoadedModel(NamedTuple):

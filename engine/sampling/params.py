@@ -1,22 +1,80 @@
-"""How a token is drawn from a row of logits."""
+"""How a token is drawn from a row of logits, and what is told about it."""
 
+from functools import cache
+from reprlib import repr
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from ..errors import UsageError
+
+TokenId = Annotated[int, Meta(ge=0)]
+Bias = Annotated[float, Meta(le=100.0)]
+
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Temperature 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution whole.
 
-    Filters apply in the order temperature, top-k, top-p, min-p; each keeps at least the most likely token, so
-    `top_p` 0 and `top_k` 1 equal greedy.
+    Transforms apply in this order: `logit_bias`, `allowed_tokens`, penalties, `min_tokens`, temperature,
+    top-k, top-p, min-p. Each of the last three keeps at least the most likely token, so `top_p` 0 and `top_k`
+    1 equal greedy; among equal logits the lowest id counts as the more likely.
+
+    - `logit_bias` is added to the logits of the ids that it names; minus infinity bans one.
+    - `allowed_tokens`: only these ids can be drawn; None allows all.
+    - `repetition_penalty` (Keskar et al. 2019) divides a positive logit and multiplies a negative one, for
+      every token that stands on the sequence, prompt included. `presence_penalty` is subtracted once, and
+      `frequency_penalty` once per occurrence, for the tokens behind the prompt (sampled or appended). A fork
+      inherits the counts, a truncation takes them back.
+    - `min_tokens`: no end id (`StopRule.eos_ids`) can be drawn before so many tokens stand behind the prompt.
+
+    What else is returned with each token:
+
+    - `processed_logprobs`: its log-probability in the distribution that it was drawn from (0 when greedy).
+    - `top_logprobs`: so many alternatives with their raw log-probabilities.
+    - `stats_top_k`: with k > 0, `TokenStats` of the raw row, its confidence over the k most likely tokens.
+
+    Raises `UsageError` in one line for a value out of range.
     """
 
     temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0
     top_k: Annotated[int, Meta(ge=0)] = 0
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
+    frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
+    logit_bias: dict[TokenId, Bias] = {}
+    allowed_tokens: Annotated[tuple[TokenId, ...], Meta(min_length=1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] = 0
+    processed_logprobs: bool = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=1000)] = 0
+    stats_top_k: Annotated[int, Meta(ge=0, le=1000)] = 0
+
+    def __post_init__(self) -> None:
+        for name, annotation in _annotations():
+            value = getattr(self, name)
+            try:
+                checked = msgspec.convert(value, annotation)
+            except msgspec.ValidationError as error:
+                message = str(error)
+                raise UsageError(f"{name} is {repr(value)}: {message[0].lower()}{message[1:]}") from None
+            msgspec.structs.force_setattr(self, name, checked)
+
+    @property
+    def penalises(self) -> bool:
+        """Whether what stands on the sequence changes its next token's logits."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def tells(self) -> bool:
+        """Whether more than the raw log-probability is asked for."""
+        return self.processed_logprobs or self.top_logprobs > 0 or self.stats_top_k > 0
+
+
+@cache
+def _annotations() -> tuple[tuple[str, type], ...]:
+    return tuple((field.name, field.type) for field in msgspec.structs.fields(SamplingParams))
 
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -6,6 +6,7 @@ token from the same logits in any batch. After top-k, top-p or min-p, noise is d
 they left.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,20 +14,27 @@ import torch
 from torch import Tensor
 
 from ...kernels.noise import Purpose, exponential, row_keys
-from .params import SamplingParams
+from .detail import TokenDetail
+from .target import Draw, target_rows
+from .telling import Rows, told
 from .transforms import filtered, is_greedy, is_plain, tempered
 
 _CACHED_VALUES = 1 << 16
 """Values of fp32 that stay in a core's cache from one pass over them to the next."""
 
 
-class Draw(NamedTuple):
-    """Sample the token for `position` of a branch with `seed` from row `row` of the logits."""
+class Token(NamedTuple):
+    """A drawn id and its natural-log probability under the raw row (temperature 1, nothing masked)."""
 
-    row: int
-    seed: int
-    position: int
-    params: SamplingParams
+    id: int
+    logprob: float
+    detail: TokenDetail | None = None
+
+
+class NoToken(NamedTuple):
+    """Nothing can be drawn from the row, and why."""
+
+    reason: str
 
 
 class Sampler:
@@ -35,11 +43,10 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab = torch.arange(vocab_size, dtype=torch.int32, device=device)
 
-    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[tuple[int, float]]:
-        """One (token id, raw natural-log probability) per draw, from fp32 `logits` [rows, vocab].
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[Token | NoToken]:
+        """One result per draw, from raw fp32 `logits` [rows, vocab], which are left as they are.
 
-        The probability is the token's under the untransformed row (temperature 1, nothing filtered). One
-        transfer brings all results to the host.
+        One transfer brings all tokens to the host; details that were asked for take theirs.
         """
         if not draws:
             return []
@@ -48,10 +55,17 @@ class Sampler:
         if rows != list(range(logits.shape[0])):
             index = torch.tensor(rows, device=logits.device)
             logits, normaliser = logits.index_select(0, index), normaliser.index_select(0, index)
-        tokens = self._tokens(logits, draws)
-        logprobs = logits.gather(-1, tokens[:, None])[:, 0] - normaliser
-        ids, values = torch.stack((tokens.double(), logprobs.double())).tolist()
-        return [(int(token), value) for token, value in zip(ids, values, strict=True)]
+        target = target_rows(logits, draws)
+        tokens = self._tokens(target, draws)
+        places = tokens[:, None]
+        logprobs = logits.gather(-1, places)[:, 0] - normaliser
+        scores = target.gather(-1, places)[:, 0]
+        details = told(Rows(logits, normaliser, target), [draw.params for draw in draws], tokens)
+        columns = torch.stack((tokens.double(), logprobs.double(), scores.double())).tolist()
+        return [
+            _result(draw, int(token), logprob, score, detail)
+            for draw, token, logprob, score, detail in zip(draws, *columns, details, strict=True)
+        ]
 
     def _tokens(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         """Drawn ids, int64 [draws]; `logits` has one row per draw."""
@@ -100,3 +114,19 @@ def _most_likely(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
 def _keys(draws: Sequence[Draw], device: torch.device) -> Tensor:
     keys = row_keys([draw.seed for draw in draws], [draw.position for draw in draws], Purpose.TOKEN)
     return keys.to(device)
+
+
+def _result(
+    draw: Draw, token: int, logprob: float, score: float, detail: TokenDetail | None
+) -> Token | NoToken:
+    """`logprob` is of the raw row, `score` of the row that the token was drawn from."""
+    if score == -math.inf and draw.rules is not None:
+        return NoToken(
+            f"no token can be drawn for position {draw.position}: logit_bias, allowed_tokens and min_tokens "
+            f"leave none; allow one more"
+        )
+    if not math.isfinite(logprob):
+        return NoToken(
+            f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers"
+        )
+    return Token(token, logprob, detail)

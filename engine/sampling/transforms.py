@@ -1,7 +1,8 @@
 """Temperature, top-k, top-p and min-p: which tokens stay candidates, and with which scores.
 
 A row's outcome depends on its own logits and parameters only, bit for bit: candidates are looked at in
-falling order and all sums run in that order, so how many columns a neighbour asked for makes no difference.
+falling order (equal ones by id) and all sums run in that order, so how many columns a neighbour asked for
+makes no difference.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .params import SamplingParams
+from .ranking import ranked
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: fp32 logits divided by them would only add rounding."""
@@ -62,7 +64,7 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
     top_p = scores.new_tensor([row.top_p for row in params])[:, None]
     floor = scores.new_tensor([row.min_p for row in params])[:, None].log_()
     while True:
-        values, ids = torch.topk(scores, width, dim=-1)
+        ids, values = ranked(scores, width)
         rank = torch.arange(width, device=scores.device)
         mass = values.exp()
         running = mass.cumsum(-1)
@@ -70,11 +72,35 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
         if width < vocab:
             unlimited = limit > width
             total = torch.where(unlimited, scores.exp().sum(-1, keepdim=True), total)
-            # The last column looked at is still inside the nucleus of an unlimited row: look at more.
-            inside = (running[:, -1:] < top_p * total) & (values[:, -1:] >= floor) & unlimited
+            # The last column looked at is still inside the nucleus of an unlimited row: look at more. Mass that
+            # rounding hides is no reason to stop where all of it is wanted.
+            short = (running[:, -1:] < top_p * total) | (top_p >= 1.0)
+            inside = short & (values[:, -1:] >= floor) & unlimited
             if bool(inside.any()):
                 width = min(vocab, width * 8)
                 continue
         kept = (rank < limit) & ((running - mass < top_p * total) | (top_p >= 1.0)) & (values >= floor)
         kept[:, 0] = True
         return Candidates(ids, values.masked_fill(~kept, float("-inf")))
+
+
+def processed_logprobs(target: Tensor, params: Sequence[SamplingParams], tokens: Tensor) -> Tensor:
+    """Natural-log probability, fp32 [rows], of each row's drawn token (int64 [rows]) in the distribution that
+    it was drawn from: the `target` logits [rows, vocab] under temperature and filters. 0 where the draw was
+    greedy."""
+    result = torch.zeros(len(params), device=target.device)
+    sampled = [index for index, row in enumerate(params) if not is_greedy(row)]
+    for plain in (True, False):
+        members = [index for index in sampled if is_plain(params[index]) is plain]
+        if not members:
+            continue
+        index = torch.tensor(members, device=target.device)
+        some = [params[member] for member in members]
+        scores, drawn = tempered(target.index_select(0, index), some), tokens[index, None]
+        if plain:
+            chosen = scores.gather(-1, drawn)
+        else:
+            ids, scores = filtered(scores, some)
+            chosen = scores.masked_fill(ids != drawn, float("-inf")).amax(-1, keepdim=True)
+        result[index] = chosen[:, 0] - scores.logsumexp(-1)
+    return result

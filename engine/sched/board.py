@@ -65,7 +65,7 @@ class Board:
 
     def stop(self, request: ExtendRequest, stop: Stop) -> None:
         """The extension ended; tokens of a stop string are taken off the sequence."""
-        sampled = len(request.logprobs)
+        sampled = len(request.gains)
         kept = request.checker.kept() if sampled else 0
         self._close(request)
         if kept < sampled:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..kv.check import InvariantError, TableView, check_memory
+from ..sampling.counts import TokenCounts
 from .board import Board
 from .family import Family
 from .memory import ModelMemory
@@ -39,6 +40,9 @@ def _check_sequence(seq: Sequence) -> None:
     _require(not seq.hidden or bool(seq.members), "a trunk without members", seq.id)
     _require(seq.weight == _weight(seq), "weight", seq.id, seq.weight, _weight(seq))
     _require(all(member.trunk is seq for member in seq.members.values()), "members", seq.id)
+    _require(1 <= seq.prompt_length <= seq.known, "prompt", seq.id, seq.prompt_length, seq.known)
+    if seq.counts is not None:
+        _check_counts(seq, seq.counts)
     trunk = seq.trunk
     if trunk is None:
         _require(seq.computed <= seq.paid_rows, "computed beyond paid", seq.id, seq.computed, seq.paid_rows)
@@ -49,6 +53,15 @@ def _check_sequence(seq: Sequence) -> None:
     _require(seq.tokens[: seq.base] == trunk.tokens[: seq.base], "tokens differ from the trunk's", seq.id)
     shared, stands = seq.shared_positions(), seq.holder.computed
     _require(seq.plain or stands < shared, "a member should have detached", seq.id, shared, stands)
+
+
+def _check_counts(seq: Sequence, counts: TokenCounts) -> None:
+    """The counts of a sequence are those of the tokens that they claim to have counted."""
+    recounted = TokenCounts()
+    recounted.follow(seq.tokens[: counts.counted], seq.prompt_length)
+    _require(counts.counted <= seq.known, "counted beyond known", seq.id, counts.counted, seq.known)
+    found, right = counts.standing(), recounted.standing()
+    _require(found == right, "counts", seq.id, found, right)
 
 
 def _weight(seq: Sequence) -> int:

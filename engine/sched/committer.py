@@ -1,14 +1,20 @@
 """What a step found, written into committed state. Nothing else writes it."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
-from ..protocol import WorkKind
+from ..errors import SamplingError
+from ..protocol import SeqId, WorkKind
 from .board import Board
 from .draft import Draft, PlannedDraw, PlannedSpan
 from .family import Family
 from .kept import KeptRows
-from .plan import Drawn, ModelResult, SpanScores
+from .plan import Drawn, ModelResult, NotDrawn, SpanScores
 from .request import ExtendRequest, ScoreRequest
+
+
+_Found = Mapping[SeqId, Drawn | NotDrawn]
+"""What came of each sequence's sample."""
 
 
 class Committer:
@@ -26,11 +32,11 @@ class Committer:
         scores = {found.seq: found for found in result.scores}
         for span in spans:
             self._write(span, draft.step_id)
+        drawn: _Found = {found.seq: found for found in (*result.drawn, *result.not_drawn)}
         for span in spans:
-            self._settle(span)
+            self._settle(span, drawn)
             self._family.detach_ready_members(span.holder)
             self._read(span, scores.get(span.holder.id))
-        drawn = {found.seq: found for found in result.drawn}
         for span in spans:
             for request in span.samplers:
                 self._take(request, drawn[request.seq.id])
@@ -64,14 +70,15 @@ class Committer:
         heads = bool(span.samplers) + len(span.reads[0]) + len(span.reads[1])
         usage.computed_flops += cost.rows(span.start, span.end) + cost.heads(heads)
 
-    def _settle(self, span: PlannedSpan) -> None:
+    def _settle(self, span: PlannedSpan, drawn: _Found) -> None:
         """Tell the meters: whoever reserved the rows, and whoever reserved only a head or a token."""
+        gained = [request for request in span.samplers if isinstance(drawn[request.seq.id], Drawn)]
         payer = span.holder.payer
         if payer is not None and payer is not span.driver and payer.grant is not None:
-            payer.grant.commit(span.end, sampled=payer in span.samplers)
+            payer.grant.commit(span.end, sampled=payer in gained)
         for request in span.requests():
             if request.grant is not None:
-                request.grant.commit(span.end, sampled=request in span.samplers)
+                request.grant.commit(span.end, sampled=request in gained)
 
     def _read(self, span: PlannedSpan, found: SpanScores | None) -> None:
         request = span.driver
@@ -83,15 +90,18 @@ class Committer:
         if request.complete:
             self._board.scored(request)
 
-    def _take(self, request: ExtendRequest, found: Drawn) -> None:
+    def _take(self, request: ExtendRequest, found: Drawn | NotDrawn) -> None:
         """The sampled token goes on the sequence, which from now on is on its own."""
         seq = request.seq
+        if isinstance(found, NotDrawn):
+            self._board.fail(request, SamplingError(f"sequence {seq.id}: {found.reason}"))
+            return
         if seq.trunk is not None:
             self._family.detach(seq)
         seq.tokens.append(found.token)
         seq.heads.extend(1)
         try:
-            stop = request.accept(found.token, found.logprob)
+            stop = request.accept(found)
         except Exception as error:  # a stop rule that fails on this text ends its own request
             self._board.fail(request, error)
             return
@@ -99,11 +109,11 @@ class Committer:
         if stop is not None:
             self._board.stop(request, stop)
 
-    def _take_kept(self, planned: PlannedDraw, found: Drawn, step_id: int) -> None:
+    def _take_kept(self, planned: PlannedDraw, found: Drawn | NotDrawn, step_id: int) -> None:
         request = planned.request
         planned.trunk.last_used = step_id
         if request.grant is not None:
-            request.grant.commit(planned.trunk.known, sampled=True)
+            request.grant.commit(planned.trunk.known, sampled=isinstance(found, Drawn))
         if planned.trunk.logits_kept:
             self._kept.keep(planned.trunk)
         self._take(request, found)

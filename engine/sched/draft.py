@@ -158,7 +158,7 @@ class Draft:
 
 def draw(request: ExtendRequest) -> Sample:
     seq = request.seq
-    return Sample(seq.id, seq.seed, seq.known, request.params.sampling)
+    return Sample(seq.id, seq.seed, seq.known, request.params.sampling, request.rules)
 
 
 def failed_requests(draft: Draft, model: str) -> list[Request]:

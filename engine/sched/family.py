@@ -41,6 +41,7 @@ class Family:
             child = self._sibling(seq, child_id, seed=seed)
             child.computed_once = seq.computed_once
             child.heads = seq.heads.fork()
+            child.counts = None if seq.counts is None else seq.counts.fork()
             self._join(child, trunk)
 
     def append(self, seq: Sequence, tokens: Seq[int]) -> None:
@@ -53,6 +54,9 @@ class Family:
         """Keep the tokens before `position`."""
         if position >= seq.known:
             return
+        if seq.counts is not None:
+            seq.counts.truncate(seq.tokens, seq.prompt_length, position)
+        seq.prompt_length = min(seq.prompt_length, position)
         del seq.tokens[position:]
         seq.heads.truncate(position)
         del seq.hashes[position // seq.memory.block_size :]
@@ -125,6 +129,7 @@ class Family:
             account=seq.memory.join_account(seq.account.usage),
             hidden=hidden,
         )
+        sibling.prompt_length = seq.prompt_length
         sibling.hashes = seq.hashes.copy()
         self.sequences[new_id] = sibling
         return sibling

@@ -5,19 +5,25 @@ from typing import NamedTuple
 import msgspec
 
 from ..protocol import SeqId
+from ..sampling.detail import TokenDetail
 from ..sampling.params import SamplingParams
+from ..sampling.rules import RowRules
 
 TRASH_BLOCK = 0
 """Block 0 of every pool takes the writes that must go nowhere; no table ever holds it."""
 
 
 class Sample(NamedTuple):
-    """Draw the token for `position` of sequence `seq` with that sequence's own noise."""
+    """Draw the token for `position` of sequence `seq` with that sequence's own noise.
+
+    `rules` are the request's own object, with the counts of its sequence as they stand when the step runs.
+    """
 
     seq: SeqId
     seed: int
     position: int
     params: SamplingParams
+    rules: RowRules | None = None
 
 
 class Copy(NamedTuple):
@@ -78,11 +84,20 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 
 class Drawn(NamedTuple):
-    """A sampled token and its raw natural-log probability (temperature 1, nothing masked)."""
+    """A sampled token, its raw natural-log probability (temperature 1, nothing masked), and what else
+    `SamplingParams` asked for."""
 
     seq: SeqId
     token: int
     logprob: float
+    detail: TokenDetail | None = None
+
+
+class NotDrawn(NamedTuple):
+    """No token could be drawn for `seq`, and why; its request fails, nothing else does."""
+
+    seq: SeqId
+    reason: str
 
 
 class SpanScores(NamedTuple):
@@ -96,7 +111,9 @@ class SpanScores(NamedTuple):
 
 
 class ModelResult(msgspec.Struct, frozen=True):
-    """What a runner returns for a `ModelPlan`: one `Drawn` per sample (kept samples included)."""
+    """What a runner returns for a `ModelPlan`: each sample, kept samples included, is in `drawn` or in
+    `not_drawn`."""
 
     drawn: tuple[Drawn, ...]
     scores: tuple[SpanScores, ...] = ()
+    not_drawn: tuple[NotDrawn, ...] = ()

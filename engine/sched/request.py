@@ -6,8 +6,11 @@ from typing import NamedTuple, Protocol
 
 from ..errors import HandleError
 from ..protocol import ExtendParams, Extension, Meter, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..sampling.rules import row_rules
 from ..text.stop import Stop
+from .gains import Gains
 from .grant import Grant
+from .plan import Drawn
 from .sequence import Sequence
 
 
@@ -89,7 +92,7 @@ class Request:
 class ExtendRequest(Request):
     """Sample token after token. The last known row is needed for the next token."""
 
-    __slots__ = ("checker", "logprobs", "max_tokens", "params", "start", "streams")
+    __slots__ = ("checker", "gains", "max_tokens", "params", "rules", "start", "streams")
 
     def __init__(
         self,
@@ -108,7 +111,14 @@ class ExtendRequest(Request):
         self.max_tokens = params.max_tokens
         self.start = seq.known
         self.first = seq.known - 1
-        self.logprobs: list[float] = []
+        self.gains = Gains()
+        sampling, vocab = params.sampling, seq.memory.info.vocab_size
+        self.rules = row_rules(
+            sampling,
+            [token for token in params.stop.eos_ids if token < vocab],
+            seq.prompt_length,
+            seq.count_tokens() if sampling.penalises else None,
+        )
 
     @property
     def end(self) -> int:
@@ -125,29 +135,24 @@ class ExtendRequest(Request):
         self.kind = WorkKind.PREFILL if rows > 1 else WorkKind.DECODE
         return Work(model=seq.memory.name, kind=self.kind, start=start, rows=rows, heads=heads, tokens=1)
 
-    def accept(self, token: int, logprob: float) -> Stop | None:
+    def accept(self, found: Drawn) -> Stop | None:
         """Count a token that was put on the sequence; why the extension ends with it, if it does."""
-        self.logprobs.append(logprob)
+        self.gains.add(found)
         self.first += 1
-        stop = self.checker.push(token)
+        if self.params.sampling.penalises:
+            self.seq.count_tokens()
+        stop = self.checker.push(found.token)
         if stop is not None:
             return stop
-        if len(self.logprobs) >= self.max_tokens:
+        if len(self.gains) >= self.max_tokens:
             return Stop.LENGTH
         return Stop.CONTEXT if self.seq.known >= self.seq.memory.max_len else None
 
     def extension(self, stop: Stop) -> Extension:
-        """The result, given that the dropped tokens are off the sequence already.
-
-        Where a part of a dropped token stays, the first id of that part carries the log-probability of the
-        whole.
-        """
+        """The result, given that the dropped tokens are off the sequence already."""
         tokens = tuple(self.seq.tokens[self.start :])
-        logprobs = self.logprobs[: len(tokens)]
-        if logprobs and self.checker.tail():
-            kept = self.checker.kept()
-            logprobs[kept + 1 :] = [0.0] * (len(tokens) - kept - 1)
-        return Extension(tokens=tokens, logprobs=tuple(logprobs), stop=stop, generated=len(self.logprobs))
+        kept = self.checker.kept() if self.checker.tail() else len(tokens)
+        return self.gains.extension(tokens, kept, stop)
 
 
 class ScoreRequest(Request):

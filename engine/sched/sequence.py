@@ -6,6 +6,7 @@ from ..kv.account import Account
 from ..kv.prefix import BlockHash
 from ..kv.table import BlockTable
 from ..protocol import SeqId
+from ..sampling.counts import TokenCounts
 from .heads import PaidHeads
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Sequence:
         "base",
         "computed",
         "computed_once",
+        "counts",
         "hashes",
         "heads",
         "hidden",
@@ -46,6 +48,7 @@ class Sequence:
         "paid_rows",
         "parked",
         "payer",
+        "prompt_length",
         "published",
         "request",
         "resumed_at",
@@ -69,6 +72,10 @@ class Sequence:
     ) -> None:
         self.id = seq
         self.tokens = tokens
+        self.prompt_length = len(tokens)
+        """Tokens that its root was opened with, as far as they still stand."""
+        self.counts: TokenCounts | None = None
+        """None until a request that penalises what stands here."""
         self.seed = seed
         self.memory = memory
         self.namespace = namespace
@@ -113,6 +120,13 @@ class Sequence:
         while node.trunk is not None:
             node = node.trunk
         return node
+
+    def count_tokens(self) -> TokenCounts:
+        """The counts of all known tokens; from now on kept, and inherited by forks."""
+        if self.counts is None:
+            self.counts = TokenCounts()
+        self.counts.follow(self.tokens, self.prompt_length)
+        return self.counts
 
     def all_parked(self) -> bool:
         """Whether every visible sequence that holds KV through this one was parked and not used since."""

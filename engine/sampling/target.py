@@ -1,0 +1,115 @@
+"""The rows of logits that tokens are drawn from: raw rows under the rules of each draw's request.
+
+Decode rows, kept rows and the first tokens of forks all pass here. Only the entries that a rule names are
+touched, whatever the size of the vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .params import SamplingParams
+from .rules import Penalties, RowRules
+
+_IMPOSSIBLE = float("-inf")
+
+
+class Draw(NamedTuple):
+    """Sample the token for `position` of a branch with `seed` from row `row` of the logits."""
+
+    row: int
+    seed: int
+    position: int
+    params: SamplingParams
+    rules: RowRules | None = None
+
+
+class _Ruled(NamedTuple):
+    """A row of the target that rules change."""
+
+    row: int
+    position: int
+    rules: RowRules
+
+
+def target_rows(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """Fp32 [draws, vocab] from the raw `logits` of the same shape, which are left as they are and are
+    returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, in this
+    order."""
+    ruled = [
+        _Ruled(row, draw.position, draw.rules)
+        for row, draw in enumerate(draws)
+        if draw.rules is not None and draw.rules.changes(draw.position)
+    ]
+    if not ruled:
+        return logits
+    target = logits.clone()
+    _add_bias(target, ruled)
+    _keep_allowed(target, [one for one in ruled if one.rules.allowed is not None])
+    _penalise(target, [(one.row, one.rules.penalties) for one in ruled if one.rules.penalties is not None])
+    _hold_ends_back(target, [one for one in ruled if one.rules.holds_back(one.position)])
+    return target
+
+
+def _add_bias(target: Tensor, ruled: Sequence[_Ruled]) -> None:
+    places = _places(target, [(one.row, one.rules.bias_ids) for one in ruled])
+    values = torch.from_numpy(np.concatenate([one.rules.bias for one in ruled]))
+    target.view(-1).index_add_(0, places, values.to(target.device))
+
+
+def _keep_allowed(target: Tensor, ruled: Sequence[_Ruled]) -> None:
+    if not ruled:
+        return
+    flat = target.view(-1)
+    allowed = [(one.row, one.rules.allowed) for one in ruled if one.rules.allowed is not None]
+    places = _places(target, allowed)
+    kept = flat.index_select(0, places)
+    rows = torch.tensor([one.row for one in ruled], device=target.device)
+    target.index_fill_(0, rows, _IMPOSSIBLE)
+    flat.index_copy_(0, places, kept)
+
+
+def _penalise(target: Tensor, ruled: Sequence[tuple[int, Penalties]]) -> None:
+    if not ruled:
+        return
+    flat = target.view(-1)
+    counted = [penalties.counts for _, penalties in ruled]
+    sizes = [len(counts.ids) for counts in counted]
+    pairs = zip(ruled, counted, strict=True)
+    places = _places(target, [(row, np.array(counts.ids)) for (row, _), counts in pairs])
+
+    def each(value: Callable[[Penalties], float]) -> Tensor:
+        """A value of each row, beside every id counted in it."""
+        values = np.array([value(penalties) for _, penalties in ruled], np.float32)
+        return torch.from_numpy(np.repeat(values, sizes)).to(target.device)
+
+    def counts_of(arrays: Sequence[Sequence[int]]) -> Tensor:
+        return torch.from_numpy(np.concatenate([np.array(one, np.float32) for one in arrays])).to(
+            target.device
+        )
+
+    everywhere = counts_of([counts.everywhere for counts in counted])
+    behind = counts_of([counts.behind_prompt for counts in counted])
+    logits = flat.index_select(0, places)
+    repetition = each(lambda penalties: penalties.repetition)
+    repeated = torch.where(logits > 0, logits / repetition, logits * repetition)
+    logits = torch.where(everywhere > 0, repeated, logits)
+    logits -= each(lambda penalties: penalties.frequency) * behind
+    logits -= each(lambda penalties: penalties.presence) * (behind > 0)
+    flat.index_copy_(0, places, logits)
+
+
+def _hold_ends_back(target: Tensor, ruled: Sequence[_Ruled]) -> None:
+    if ruled:
+        places = _places(target, [(one.row, one.rules.end_ids) for one in ruled])
+        target.view(-1).index_fill_(0, places, _IMPOSSIBLE)
+
+
+def _places(target: Tensor, parts: Sequence[tuple[int, np.ndarray]]) -> Tensor:
+    """Where the ids of each (row, ids) stand in the flattened target, int64."""
+    vocab = target.shape[1]
+    flat = np.concatenate([ids + row * vocab for row, ids in parts])
+    return torch.from_numpy(flat).to(target.device)
