@@ -72,8 +72,8 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
         if width < vocab:
             unlimited = limit > width
             total = torch.where(unlimited, scores.exp().sum(-1, keepdim=True), total)
-            # The last column looked at is still inside the nucleus of an unlimited row: look at more. Mass that
-            # rounding hides is no reason to stop where all of it is wanted.
+            # The last column looked at is still inside the nucleus of an unlimited row: look at more. Mass
+            # that rounding hides is no reason to stop where all of it is wanted.
             short = (running[:, -1:] < top_p * total) | (top_p >= 1.0)
             inside = short & (values[:, -1:] >= floor) & unlimited
             if bool(inside.any()):

@@ -12,7 +12,6 @@ from .kept import KeptRows
 from .plan import Drawn, ModelResult, NotDrawn, SpanScores
 from .request import ExtendRequest, ScoreRequest
 
-
 _Found = Mapping[SeqId, Drawn | NotDrawn]
 """What came of each sequence's sample."""
 
@@ -30,9 +29,9 @@ class Committer:
     def commit(self, draft: Draft, model: str, result: ModelResult) -> None:
         spans, draws = draft.of_model(model)
         scores = {found.seq: found for found in result.scores}
+        drawn: _Found = {found.seq: found for found in (*result.drawn, *result.not_drawn)}
         for span in spans:
             self._write(span, draft.step_id)
-        drawn: _Found = {found.seq: found for found in (*result.drawn, *result.not_drawn)}
         for span in spans:
             self._settle(span, drawn)
             self._family.detach_ready_members(span.holder)

@@ -30,10 +30,15 @@ from .oracle import IdStopWatch, OracleRunner, oracle_info
 
 
 def extend_params(
-    max_tokens: int = 8, *, temperature: float = 1.0, order: tuple[int, ...] = (), **stop: object
+    max_tokens: int = 8,
+    *,
+    temperature: float = 1.0,
+    sampling: SamplingParams | None = None,
+    order: tuple[int, ...] = (),
+    **stop: object,
 ) -> ExtendParams:
     return ExtendParams(
-        sampling=SamplingParams(temperature=temperature),
+        sampling=sampling or SamplingParams(temperature=temperature),
         stop=StopRule(**stop),  # pyright: ignore[reportArgumentType]
         max_tokens=max_tokens,
         order=order,

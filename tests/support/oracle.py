@@ -9,22 +9,26 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from branchwise.engine.protocol import ExtendParams, ModelCost, ModelInfo, SeqId
+from branchwise.engine.sampling.counts import TokenCounts
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import (
     TRASH_BLOCK,
     Drawn,
     ModelPlan,
     ModelResult,
+    NotDrawn,
     Sample,
     Span,
     SpanScores,
 )
 from branchwise.engine.text.profile import ModelProfile
 from branchwise.engine.text.stop import Stop, StopRule
+
+from .sampling import log_softmax, target_logits, token_detail
 
 VOCAB = 50
 EOS = 0
@@ -105,30 +109,34 @@ class IdStopWatch:
 
 
 class Row:
-    """Logits of one row: `logit(token)` is a hash of the prefix that ends in this row, and of the token."""
+    """Logits of the row that ends the prefix `tokens`: each is a hash of the prefix and of the token."""
 
-    def __init__(self, prefix: bytes) -> None:
-        self._prefix = prefix
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tuple(tokens)
+        prefix = self._prefix = prefix_digest(tokens)
         self.logits = [
             4.0 * int.from_bytes(blake2b(prefix, digest_size=4, key=bytes([token])).digest()) / 2**32
             for token in range(VOCAB)
         ]
-        top = max(self.logits)
-        self._log_sum = top + math.log(sum(math.exp(logit - top) for logit in self.logits))
+        self._logprobs = log_softmax(self.logits)
 
     def logprob(self, token: int) -> float:
-        return self.logits[token] - self._log_sum
+        return self._logprobs[token]
 
     def reward(self) -> float:
         return int.from_bytes(blake2b(self._prefix, digest_size=4, key=b"reward").digest()) / 2**32
 
-    def draw(self, seed: int, position: int, params: SamplingParams) -> int:
+    def target(self, params: SamplingParams, prompt_length: int, end_ids: Collection[int]) -> list[float]:
+        """The logits that a request on this prefix draws from."""
+        return target_logits(self.logits, params, self.tokens, prompt_length, end_ids)
+
+    def draw(self, target: Sequence[float], seed: int, position: int, params: SamplingParams) -> int:
         """Gumbel argmax with noise that is a pure function of (seed, position, token)."""
         if params.temperature == 0:
-            return max(range(VOCAB), key=lambda token: self.logits[token])
+            return max(range(VOCAB), key=lambda token: target[token])
         return max(
             range(VOCAB),
-            key=lambda token: self.logits[token] / params.temperature + _gumbel(seed, position, token),
+            key=lambda token: target[token] / params.temperature + _gumbel(seed, position, token),
         )
 
 
@@ -175,13 +183,17 @@ class OracleRunner:
         for span in plan.spans:
             self._write(span)
         self.after_writes(plan)
-        drawn: list[Drawn] = []
+        found: list[Drawn | NotDrawn] = []
         scores: list[SpanScores] = []
         for span in plan.spans:
-            self._run_span(span, drawn, scores)
-        drawn.extend(self._draw(self.kept[kept.source], kept.sample) for kept in plan.kept_samples)
+            self._run_span(span, found, scores)
+        found.extend(self._draw(self.kept[kept.source], kept.sample) for kept in plan.kept_samples)
         self.largest_step = max(self.largest_step, sum(len(span.tokens) for span in plan.spans))
-        return ModelResult(drawn=tuple(drawn), scores=tuple(scores))
+        return ModelResult(
+            drawn=tuple(one for one in found if isinstance(one, Drawn)),
+            not_drawn=tuple(one for one in found if isinstance(one, NotDrawn)),
+            scores=tuple(scores),
+        )
 
     def _copy(self, source: int, target: int) -> None:
         assert TRASH_BLOCK not in (source, target)
@@ -200,19 +212,19 @@ class OracleRunner:
             assert block != TRASH_BLOCK
             self.slots[block * size + position % size] = (token, position)
 
-    def _run_span(self, span: Span, drawn: list[Drawn], scores: list[SpanScores]) -> None:
+    def _run_span(self, span: Span, found: list[Drawn | NotDrawn], scores: list[SpanScores]) -> None:
         end = span.start + len(span.tokens)
         prefix = self._read(span, end)
         self.rows += len(span.tokens)
         for position in range(span.start, end):
             self.row_positions[prefix_digest(prefix[: position + 1]), position] += 1
         if span.samples or span.keep_logits:
-            row = Row(prefix_digest(prefix))
-            drawn.extend(self._draw(row, sample) for sample in span.samples)
+            row = Row(prefix)
+            found.extend(self._draw(row, sample) for sample in span.samples)
             if span.keep_logits:
                 self.kept[span.seq] = row
         if span.reward_at or span.logprob_at:
-            rows = {p: Row(prefix_digest(prefix[: p + 1])) for p in {*span.reward_at, *span.logprob_at}}
+            rows = {p: Row(prefix[: p + 1]) for p in {*span.reward_at, *span.logprob_at}}
             rewards = tuple(rows[position].reward() for position in span.reward_at)
             pairs = zip(span.logprob_at, span.targets, strict=True)
             logprobs = tuple(rows[position].logprob(target) for position, target in pairs)
@@ -231,10 +243,28 @@ class OracleRunner:
             raise StaleReadError(f"sequence {span.seq} rows {span.tokens} stand as {prefix[span.start :]}")
         return prefix
 
-    def _draw(self, row: Row, sample: Sample) -> Drawn:
+    def _draw(self, row: Row, sample: Sample) -> Drawn | NotDrawn:
         self.samples[sample.seed] += 1
-        token = row.draw(sample.seed, sample.position, sample.params)
-        return Drawn(sample.seq, token, row.logprob(token))
+        params, rules = sample.params, sample.rules
+        target = row.logits
+        if rules is not None:
+            prompt_length = rules.first_end - params.min_tokens
+            if rules.penalties is not None:
+                _check_counts(rules.penalties.counts, row.tokens, prompt_length)
+            target = row.target(params, prompt_length, rules.end_ids.tolist())
+        token = row.draw(target, sample.seed, sample.position, params)
+        if target[token] == -math.inf:
+            return NotDrawn(sample.seq, "nothing is left to draw")
+        detail = token_detail(row.logits, target, token, params)
+        return Drawn(sample.seq, token, row.logprob(token), detail)
+
+
+def _check_counts(counts: TokenCounts, tokens: Sequence[int], prompt_length: int) -> None:
+    """The counts that came by reference are those of the prefix that stands in the KV."""
+    behind = Counter(tokens[prompt_length:])
+    right = {token: (times, behind[token]) for token, times in Counter(tokens).items()}
+    if counts.standing() != right:
+        raise StaleReadError(f"counts are {counts.standing()}; the prefix has {right}")
 
 
 class NaiveEngine:
@@ -243,8 +273,23 @@ class NaiveEngine:
     """
 
     @staticmethod
+    def draws(
+        tokens: Sequence[int], seed: int, params: ExtendParams, prompt_length: int | None = None
+    ) -> Iterator[tuple[int, float]]:
+        """Each next token and its log-probability, whatever ends the extension; of `tokens` the first
+        `prompt_length`, all without it, are the prompt."""
+        known = list(tokens)
+        prompt = len(known) if prompt_length is None else prompt_length
+        while True:
+            row = Row(known)
+            target = row.target(params.sampling, prompt, params.stop.eos_ids)
+            token = row.draw(target, seed, len(known), params.sampling)
+            known.append(token)
+            yield token, row.logprob(token)
+
+    @staticmethod
     def extend(
-        tokens: list[int], seed: int, params: ExtendParams, max_len: int
+        tokens: list[int], seed: int, params: ExtendParams, max_len: int, prompt_length: int | None = None
     ) -> tuple[list[int], list[float], Stop]:
         """The tokens kept, their log-probabilities and why it ended; `tokens` is left as it was."""
         watch = IdStopWatch(params.stop, None, None, tokens)
@@ -253,27 +298,23 @@ class NaiveEngine:
         if params.max_tokens <= 0:
             return [], [], Stop.LENGTH
         stop = Stop.CONTEXT if len(tokens) >= max_len else None
+        draws = NaiveEngine.draws(tokens, seed, params, prompt_length)
         while stop is None:
-            position = len(tokens) + len(added)
-            row = Row(prefix_digest(tokens + added))
-            token = row.draw(seed, position, params.sampling)
+            token, logprob = next(draws)
             added.append(token)
-            logprobs.append(row.logprob(token))
+            logprobs.append(logprob)
             stop = watch.push(token)
             if stop is None and len(added) >= params.max_tokens:
                 stop = Stop.LENGTH
-            if stop is None and position + 1 >= max_len:
+            if stop is None and len(tokens) + len(added) >= max_len:
                 stop = Stop.CONTEXT
         kept = watch.kept() if added else 0
         return added[:kept], logprobs[:kept], stop
 
     @staticmethod
     def logprobs(tokens: Sequence[int], start: int) -> list[float]:
-        return [
-            Row(prefix_digest(tokens[:position])).logprob(tokens[position])
-            for position in range(start, len(tokens))
-        ]
+        return [Row(tokens[:position]).logprob(tokens[position]) for position in range(start, len(tokens))]
 
     @staticmethod
     def rewards(tokens: Sequence[int], positions: Sequence[int]) -> list[float]:
-        return [Row(prefix_digest(tokens[: position + 1])).reward() for position in positions]
+        return [Row(tokens[: position + 1]).reward() for position in positions]

@@ -5,6 +5,7 @@ everything.
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
@@ -17,6 +18,7 @@ from branchwise.engine.protocol import (
     Verdict,
     Work,
 )
+from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
 from branchwise.engine.sched.request import Outcome
 from branchwise.engine.sched.scheduler import StepLimits
@@ -30,6 +32,13 @@ from support.oracle import EOS, NaiveEngine, oracle_info
 MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
 PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
+SAMPLING = [
+    SamplingParams(),
+    SamplingParams(temperature=0.0),
+    SamplingParams(repetition_penalty=1.7, presence_penalty=0.5, frequency_penalty=0.9),
+    SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
+    SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
+]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
 
@@ -68,10 +77,11 @@ class PathMeter(RecordingMeter):
 class Pending:
     """A submitted request and what it must give if nothing interferes."""
 
-    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int]) -> None:
+    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int], prompt_length: int) -> None:
         self.seq = seq
         self.meter = meter
         self.before = before
+        self.prompt_length = prompt_length
         self.params: ExtendParams | ScoreParams | None = None
 
 
@@ -96,6 +106,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
         self.models: dict[SeqId, str] = {}
+        self.prompts: dict[SeqId, int] = {}
         self.paths: dict[SeqId, list[object]] = {}
         self.charged: set[object] = set()
         self.meters: list[PathMeter] = []
@@ -134,6 +145,7 @@ class EngineMachine(RuleBasedStateMachine):
         position = data.draw(st.integers(1, len(self.tokens[seq])))
         self.rig.scheduler.truncate(seq, position)
         self.tokens[seq] = self.tokens[seq][:position]
+        self.prompts[seq] = min(self.prompts[seq], position)
         self.paths[seq] = self.paths[seq][:position]
 
     @precondition(lambda self: self.tokens)
@@ -153,7 +165,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         count=st.integers(0, 9),
-        temperature=st.sampled_from([0.0, 1.0]),
+        sampling=st.sampled_from(SAMPLING),
         eos=st.booleans(),
         strings=st.sampled_from([(), ("3",), ("17 4", "8")]),
         budget=st.sampled_from([None, None, 0, 3]),
@@ -163,7 +175,7 @@ class EngineMachine(RuleBasedStateMachine):
         self,
         data: st.DataObject,
         count: int,
-        temperature: float,
+        sampling: SamplingParams,
         eos: bool,
         strings: tuple[str, ...],
         budget: int | None,
@@ -175,7 +187,7 @@ class EngineMachine(RuleBasedStateMachine):
         seq = data.draw(st.sampled_from(lm))
         params = extend_params(
             count,
-            temperature=temperature,
+            sampling=sampling,
             order=(order,),
             strings=strings,
             eos_ids=frozenset({EOS, 5} if eos else ()),
@@ -301,6 +313,7 @@ class EngineMachine(RuleBasedStateMachine):
     def remember(self, seq: SeqId, tokens: list[int], seed: int, model: str, parent: SeqId | None) -> None:
         self.tokens[seq], self.seeds[seq], self.models[seq] = list(tokens), seed, model
         self.paths[seq] = [object() for _ in tokens] if parent is None else list(self.paths[parent])
+        self.prompts[seq] = len(tokens) if parent is None else self.prompts[parent]
 
     def busy(self, seq: SeqId) -> bool:
         return any(pending.seq == seq for pending in self.pending.values())
@@ -316,7 +329,7 @@ class EngineMachine(RuleBasedStateMachine):
     def pend(self, seq: SeqId, budget: int | None) -> Pending:
         meter = PathMeter(budget, seq, self.paths[seq], self.charged)
         self.meters.append(meter)  # kept alive: identities of sampled positions name it
-        return Pending(seq, meter, list(self.tokens[seq]))
+        return Pending(seq, meter, list(self.tokens[seq]), self.prompts[seq])
 
     def collect(self) -> None:
         self.rig.collect()
@@ -331,7 +344,9 @@ class EngineMachine(RuleBasedStateMachine):
     def check_extension(self, pending: Pending, outcome: Outcome) -> None:
         params = pending.params
         assert isinstance(params, ExtendParams)
-        tokens, logprobs, stop = NaiveEngine.extend(pending.before, self.seeds[pending.seq], params, MAX_LEN)
+        tokens, logprobs, stop = NaiveEngine.extend(
+            pending.before, self.seeds[pending.seq], params, MAX_LEN, pending.prompt_length
+        )
         gained = self.rig.scheduler.family.sequences.get(pending.seq)
         added = list(gained.tokens[len(pending.before) :]) if gained is not None else []
         if pending.seq in self.tokens:
@@ -348,15 +363,15 @@ class EngineMachine(RuleBasedStateMachine):
         if value.generated:
             assert pending.meter.paid(range(len(pending.before) + value.generated - 1))
         if value.stop in (Stop.BUDGET, Stop.CANCELLED):
-            whole = self.uncut(pending, params)
-            assert list(value.tokens) == whole[: value.generated]
+            assert list(value.tokens) == self.uncut(pending, params, value.generated)
         else:
             assert (list(value.tokens), list(value.logprobs), value.stop) == (tokens, logprobs, stop)
 
-    def uncut(self, pending: Pending, params: ExtendParams) -> list[int]:
+    def uncut(self, pending: Pending, params: ExtendParams, count: int) -> list[int]:
         """What is sampled, stop strings not yet taken off."""
-        free = extend_params(params.max_tokens, temperature=params.sampling.temperature)
-        return NaiveEngine.extend(pending.before, self.seeds[pending.seq], free, MAX_LEN)[0]
+        seed = self.seeds[pending.seq]
+        draws = NaiveEngine.draws(pending.before, seed, params, pending.prompt_length)
+        return [token for token, _ in islice(draws, count)]
 
     def check_scores(self, pending: Pending, outcome: Outcome) -> None:
         params = pending.params
