@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 
 
 class TokenCounts:
@@ -53,13 +54,16 @@ class TokenCounts:
         return child
 
     def _add(self, tokens: Sequence[int], sign: int, *, behind: bool) -> None:
-        for token, times in Counter(tokens).items():
-            slot = self._slots.get(token)
-            if slot is None:
-                slot = self._slots[token] = len(self.ids)
-                self.ids.append(token)
-                self.everywhere.append(0)
-                self.behind_prompt.append(0)
-            self.everywhere[slot] += sign * times
+        times = Counter(tokens)
+        self._make_room([token for token in times if token not in self._slots])
+        for token, occurrences in times.items():
+            slot = self._slots[token]
+            self.everywhere[slot] += sign * occurrences
             if behind:
-                self.behind_prompt[slot] += sign * times
+                self.behind_prompt[slot] += sign * occurrences
+
+    def _make_room(self, ids: Sequence[int]) -> None:
+        self._slots.update(zip(ids, count(len(self.ids)), strict=False))
+        self.ids.extend(ids)
+        self.everywhere.extend([0] * len(ids))
+        self.behind_prompt.extend([0] * len(ids))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...kernels.noise import Purpose, exponential, row_keys
 from .detail import TokenDetail
-from .target import Draw, target_rows
+from .target import Draw, Target
 from .telling import Rows, told
 from .transforms import filtered, is_greedy, is_plain, tempered
 
@@ -42,6 +42,7 @@ class Sampler:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab = torch.arange(vocab_size, dtype=torch.int32, device=device)
+        self._target = Target(vocab_size, device)
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[Token | NoToken]:
         """One result per draw, from raw fp32 `logits` [rows, vocab], which are left as they are.
@@ -55,7 +56,7 @@ class Sampler:
         if rows != list(range(logits.shape[0])):
             index = torch.tensor(rows, device=logits.device)
             logits, normaliser = logits.index_select(0, index), normaliser.index_select(0, index)
-        target = target_rows(logits, draws)
+        target = self._target.rows(logits, draws)
         tokens = self._tokens(target, draws)
         places = tokens[:, None]
         logprobs = logits.gather(-1, places)[:, 0] - normaliser

@@ -35,23 +35,35 @@ class _Ruled(NamedTuple):
     rules: RowRules
 
 
-def target_rows(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Fp32 [draws, vocab] from the raw `logits` of the same shape, which are left as they are and are
-    returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, in this
-    order."""
-    ruled = [
-        _Ruled(row, draw.position, draw.rules)
-        for row, draw in enumerate(draws)
-        if draw.rules is not None and draw.rules.changes(draw.position)
-    ]
-    if not ruled:
-        return logits
-    target = logits.clone()
-    _add_bias(target, ruled)
-    _keep_allowed(target, [one for one in ruled if one.rules.allowed is not None])
-    _penalise(target, [(one.row, one.rules.penalties) for one in ruled if one.rules.penalties is not None])
-    _hold_ends_back(target, [one for one in ruled if one.rules.holds_back(one.position)])
-    return target
+class Target:
+    """Makes the rows of one model's draws, in a buffer of its own that the next call overwrites: a fresh one
+    of this size would cost more in page faults than the rules do in work."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._buffer = torch.empty((0, vocab_size), dtype=torch.float32, device=device)
+
+    def rows(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+        """Fp32 [draws, vocab] from the raw `logits` of the same shape, which are left as they are and are
+        returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, in this
+        order."""
+        ruled = [
+            _Ruled(row, draw.position, draw.rules)
+            for row, draw in enumerate(draws)
+            if draw.rules is not None and draw.rules.changes(draw.position)
+        ]
+        if not ruled:
+            return logits
+        target = self._copy(logits)
+        _add_bias(target, ruled)
+        _keep_allowed(target, ruled)
+        _penalise(target, [(one.row, one.rules.penalties) for one in ruled if one.rules.penalties])
+        _hold_ends_back(target, [one for one in ruled if one.rules.holds_back(one.position)])
+        return target
+
+    def _copy(self, logits: Tensor) -> Tensor:
+        if self._buffer.shape[0] < logits.shape[0]:
+            self._buffer = torch.empty_like(logits)
+        return self._buffer[: logits.shape[0]].copy_(logits)
 
 
 def _add_bias(target: Tensor, ruled: Sequence[_Ruled]) -> None:
@@ -61,14 +73,13 @@ def _add_bias(target: Tensor, ruled: Sequence[_Ruled]) -> None:
 
 
 def _keep_allowed(target: Tensor, ruled: Sequence[_Ruled]) -> None:
-    if not ruled:
+    allowed = [(one.row, one.rules.allowed) for one in ruled if one.rules.allowed is not None]
+    if not allowed:
         return
     flat = target.view(-1)
-    allowed = [(one.row, one.rules.allowed) for one in ruled if one.rules.allowed is not None]
     places = _places(target, allowed)
     kept = flat.index_select(0, places)
-    rows = torch.tensor([one.row for one in ruled], device=target.device)
-    target.index_fill_(0, rows, _IMPOSSIBLE)
+    target.index_fill_(0, torch.tensor([row for row, _ in allowed], device=target.device), _IMPOSSIBLE)
     flat.index_copy_(0, places, kept)
 
 

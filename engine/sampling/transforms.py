@@ -34,8 +34,15 @@ def is_greedy(params: SamplingParams) -> bool:
 
 
 def is_plain(params: SamplingParams) -> bool:
-    """Whether every token of the vocabulary stays a candidate."""
-    return params.top_k == 0 and params.top_p == 1.0 and params.min_p == 0.0
+    """Whether the whole vocabulary has to be looked at."""
+    return _most(params) == 0 and params.top_p == 1.0 and params.min_p == 0.0
+
+
+def _most(params: SamplingParams) -> int:
+    """No more tokens than this can stay candidates; 0 where that is no bound worth looking for."""
+    allowed = len(params.allowed_tokens or ())
+    bounds = (params.top_k, allowed if allowed <= _FIRST_LOOK else 0)
+    return min((bound for bound in bounds if bound), default=0)
 
 
 def tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
@@ -50,13 +57,14 @@ def tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
     """Candidates of tempered `scores` fp32 [rows, vocab] under each row's top-k, then top-p, then min-p.
+    Of a row with allowed tokens, all others are minus infinity already.
 
     top-p keeps the smallest set of the most likely tokens whose mass, among what top-k left, reaches `top_p`;
     min-p keeps what is at least `min_p` times as likely as the most likely token. The first token always
     stays.
     """
     vocab = scores.shape[-1]
-    top_k = [min(row.top_k or vocab, vocab) for row in params]
+    top_k = [min(_most(row) or vocab, vocab) for row in params]
     width = min(vocab, max((k for k in top_k if k < vocab), default=0))
     if any(k == vocab for k in top_k):
         width = max(width, min(vocab, _FIRST_LOOK))

@@ -3,12 +3,13 @@ one seed gives one result whatever the engine's shape and company."""
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import msgspec
 import pytest
 from branchwise.engine.engine import Engine, EngineModel
+from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
 from branchwise.engine.text.profile import ModelProfile
 from branchwise.engine.text.stop import Until
@@ -16,7 +17,7 @@ from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.reasoner import Reasoner
 from branchwise.reasoning.settle import Settler
 from branchwise.reasoning.solution import Reason, Solution
-from branchwise.strategies.base import Branch, Search, Strategy
+from branchwise.strategies.base import Branch, Search, Step, Strategy
 from branchwise.verifiers.problem import Problem
 from branchwise.verifiers.reward import RewardVerifier
 from hypothesis import given, settings
@@ -313,3 +314,28 @@ def test_same_result_for_any_shape_under_any_budget(shape, tokens, kv_tokens):
     expected, _ = run(Shape(), ["a"], Samples(n=6), budget, reproducible=True)
     found, _ = run(shape, ["a"], Samples(n=6), budget, reproducible=True)
     assert outside_engine(found["a"]) == outside_engine(expected["a"])
+
+
+class StatsProbe(Strategy, tag="stats_probe", frozen=True):
+    """Keeps the steps of two extensions, and what the branch made of them after a truncation."""
+
+    kept: ClassVar[list[Step]] = []
+
+    async def run(self, search: Search) -> None:
+        branch = search.root
+        whole = await branch.extend(Until.ANSWER, max_tokens=25, sampling=SamplingParams(stats_top_k=4))
+        await branch.append([3, 4])
+        silent = await branch.extend(Until.STEP, max_tokens=3)
+        branch.truncate(len(whole.tokens) - 2)
+        self.kept[:] = [whole, silent, *branch.steps]
+
+
+def test_token_statistics_reach_every_step() -> None:
+    run(Shape(), ["a"], StatsProbe(), Budget(tokens=400), reproducible=True)
+    whole, silent, *steps = StatsProbe.kept
+    assert len(whole.stats) == len(whole.tokens) > 4
+    assert len(set(whole.stats)) == len(whole.tokens)
+    assert silent.stats == ()
+    assert len(steps) > 1
+    assert all(len(step.stats) == len(step.tokens) for step in steps)
+    assert [one for step in steps for one in step.stats] == list(whole.stats[:-2])
