@@ -1,8 +1,8 @@
 """Temperature, top-k, top-p and min-p: which tokens stay candidates, and with which scores.
 
 A row's outcome depends on its own logits and parameters only, bit for bit: candidates are looked at in
-falling order (equal ones by id) and all sums run in that order, so how many columns a neighbour asked for
-makes no difference.
+falling order and all sums run in that order, of equal ones the lowest ids stay, so how many columns a
+neighbour asked for makes no difference.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .params import SamplingParams
-from .ranking import ranked
+from .ranking import with_lowest_ids
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy: fp32 logits divided by them would only add rounding."""
@@ -65,14 +65,15 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
     """
     vocab = scores.shape[-1]
     top_k = [min(_most(row) or vocab, vocab) for row in params]
-    width = min(vocab, max((k for k in top_k if k < vocab), default=0))
+    # One column more than top-k keeps: the next score shows whether equal ones were parted.
+    width = min(vocab, max((k + 1 for k in top_k if k < vocab), default=0))
     if any(k == vocab for k in top_k):
         width = max(width, min(vocab, _FIRST_LOOK))
     limit = torch.tensor(top_k, device=scores.device)[:, None]
     top_p = scores.new_tensor([row.top_p for row in params])[:, None]
     floor = scores.new_tensor([row.min_p for row in params])[:, None].log_()
     while True:
-        ids, values = ranked(scores, width)
+        values, ids = torch.topk(scores, width, dim=-1)
         rank = torch.arange(width, device=scores.device)
         mass = values.exp()
         running = mass.cumsum(-1)
@@ -89,6 +90,7 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
                 continue
         kept = (rank < limit) & ((running - mass < top_p * total) | (top_p >= 1.0)) & (values >= floor)
         kept[:, 0] = True
+        ids = with_lowest_ids(ids, values, scores, kept.sum(-1))
         return Candidates(ids, values.masked_fill(~kept, float("-inf")))
 
 

@@ -35,10 +35,10 @@ def test_a_neighbour_that_looks_further_changes_no_tie(one: SamplingParams) -> N
     wide = SamplingParams(top_k=600)
     ids, scores = filtered(tempered(logits, [one, wide]), [one, wide])
     alone, alone_scores = filtered(tempered(logits[:1], [one]), [one])
-    assert ids[0][scores[0].isfinite()].tolist() == alone[0][alone_scores[0].isfinite()].tolist()
+    assert set(ids[0][scores[0].isfinite()].tolist()) == set(alone[0][alone_scores[0].isfinite()].tolist())
 
 
 def test_of_equal_logits_top_k_keeps_the_lowest_ids() -> None:
     params = [SamplingParams(top_k=3)]
     ids, scores = filtered(tempered(torch.zeros(1, 500), params), params)
-    assert ids[0][scores[0].isfinite()].tolist() == [0, 1, 2]
+    assert sorted(ids[0][scores[0].isfinite()].tolist()) == [0, 1, 2]
