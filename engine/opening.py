@@ -9,10 +9,12 @@ import structlog
 import torch
 
 from .engine import EngineModel
-from .errors import CapacityError
+from .errors import CapacityError, ModelLoadError
 from .exec.cache import bytes_per_block
+from .exec.packed_check import check_packed
 from .exec.runner import Runner
 from .models.open import LoadedModel, open_model
+from .text.step_format import Scorer
 
 log = structlog.get_logger(__name__)
 
@@ -21,6 +23,9 @@ CPU_KV_BYTES = 1 << 30
 
 GPU_KV_SHARE = 0.85
 """Share of the memory that is free after loading the weights; the rest is for activations."""
+
+REWARD_ROLE = "prm"
+"""The role of the model that scores steps."""
 
 MAX_SEQUENCES = 1024
 """A pool larger than this many sequences of full length is of no use."""
@@ -46,6 +51,13 @@ def load_models(
         role: open_model(source, name=role, dtype=dtype, device=device, max_model_len=max_model_len)
         for role, source in sources.items()
     }
+    for role, model in loaded.items():
+        check_packed(model)
+        if role == REWARD_ROLE and model.info.head != "reward":
+            raise ModelLoadError(
+                f"{model.info.source} is a language model, and no step scorer that is known; if it is one of "
+                f'{", ".join(Scorer)}, say so in its branchwise.json: {{"scorer": "..."}}'
+            )
     budget = kv_memory if kv_memory is not None else default_kv_memory(torch.device(device))
     num_blocks = blocks_in(budget, list(loaded.values()), block_size)
     return {
@@ -64,7 +76,7 @@ def default_kv_memory(device: torch.device) -> int:
 
 def blocks_in(kv_memory: int, models: list[LoadedModel], block_size: int) -> int:
     """Blocks that each of the models can have, the trash block included."""
-    per_block = sum(bytes_per_block(model.config, block_size, model.decoder.dtype) for model in models)
+    per_block = sum(bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype) for model in models)
     longest = max(model.info.max_model_len for model in models)
     blocks = min(kv_memory // per_block, -(-longest // block_size) * MAX_SEQUENCES + 1)
     if blocks < 2:
@@ -79,12 +91,13 @@ def _engine_model(
     role: str, model: LoadedModel, num_blocks: int, block_size: int, max_rows: int, *, deterministic: bool
 ) -> EngineModel:
     dtype = str(model.decoder.dtype).removeprefix("torch.")
+    per_block = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
     log.info(
         "kv memory",
         model=role,
         blocks=num_blocks,
         positions=(num_blocks - 1) * block_size,
-        megabytes=round(num_blocks * bytes_per_block(model.config, block_size, model.decoder.dtype) / 1e6, 1),
+        megabytes=round(num_blocks * per_block / 1e6, 1),
     )
     return EngineModel(
         info=model.info,

@@ -15,6 +15,7 @@ import msgspec
 from .sampling.detail import Alternatives, TokenStats
 from .sampling.params import SamplingParams
 from .text.profile import ModelProfile
+from .text.step_format import StepFormat
 from .text.stop import Stop, StopRule
 from .text.tokenizer import Tokenizer
 
@@ -36,7 +37,8 @@ class ModelCost(msgspec.Struct, frozen=True):
     """Logical work of one model in floating point operations (design section 3), in exact integers.
 
     `block_params`: parameters of the transformer blocks (no embedding, no head); `attention_width`: query
-    heads times head size; `head_columns`: vocabulary size, or the number of labels of a reward head.
+    heads times head size; `head_columns`: vocabulary size, or the number of labels of a reward head (its
+    inner layer, where it has one, counts as well).
     """
 
     block_params: int
@@ -199,7 +201,8 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded model as the floors above see it. `head` is "lm" or "reward"."""
+    """One loaded model as the floors above see it. `head` is "lm" or "reward"; `steps` is how a reward model
+    reads the steps of another model's solution, None where nothing is known."""
 
     name: str
     source: str
@@ -211,6 +214,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     profile: ModelProfile
     sampling: SamplingParams
     weights_digest: str
+    steps: StepFormat | None = None
 
 
 class Backend(Protocol):

@@ -57,13 +57,26 @@ class HeadShape:
     """How a model's heads lie in a pool of `pool_blocks` blocks, and the scaled dense attention on gathered
     KV."""
 
-    def __init__(self, heads: int, kv_heads: int, head_dim: int, block_size: int, pool_blocks: int) -> None:
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        pool_blocks: int,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+    ) -> None:
+        """Scores are `scale * q.k` (None: `head_dim ** -0.5`); with a `softcap` c then `c * tanh(scores /
+        c)`."""
         self.kv_heads = kv_heads
         self.group = heads // kv_heads
         self.head_dim = head_dim
         self.block_size = block_size
         self._pool_blocks = pool_blocks
-        self._scale = head_dim**-0.5
+        self._scale = head_dim**-0.5 if scale is None else scale
+        self._softcap = softcap
         self.scratch = Scratch()
 
     def items_at_once(self, key_chunk: int) -> int:
@@ -95,8 +108,10 @@ class HeadShape:
         """Scaled scores fp32 [batch, queries, keys] of `query` [batch, queries, head_dim]; scratch memory."""
         scores = self.scratch.take("scores", (*query.shape[:2], keys.shape[1]), torch.float32)
         if query.dtype == torch.float32:
-            return scores.baddbmm_(query, keys.transpose(1, 2), beta=0, alpha=self._scale)
-        return scores.copy_(torch.bmm(query, keys.transpose(1, 2))).mul_(self._scale)
+            scores.baddbmm_(query, keys.transpose(1, 2), beta=0, alpha=self._scale)
+        else:
+            scores.copy_(torch.bmm(query, keys.transpose(1, 2))).mul_(self._scale)
+        return scores if self._softcap is None else scores.div_(self._softcap).tanh_().mul_(self._softcap)
 
     def softmax(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Weights like `scores`, and the log-sum-exp without the last dimension; every row sees a key."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.config import ModelConfig
+from ..models.step_model import AttentionShape
 
 
 class KvCache:
@@ -18,13 +18,18 @@ class KvCache:
     """
 
     def __init__(
-        self, config: ModelConfig, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        self,
+        shape: AttentionShape,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._kv_heads = config.kv_heads
-        shape = (config.layers, 2, num_blocks, config.kv_heads, block_size, config.head_dim)
-        self.blocks = _zeros(shape, dtype, device)
+        self._kv_heads = shape.kv_heads
+        sizes = (shape.layers, 2, num_blocks, shape.kv_heads, block_size, shape.head_dim)
+        self.blocks = _zeros(sizes, dtype, device)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in all layers; no target is also a source."""
@@ -53,6 +58,6 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     return torch.from_numpy(pages).view(dtype).view(shape)
 
 
-def bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+def bytes_per_block(shape: AttentionShape, block_size: int, dtype: torch.dtype) -> int:
     """Bytes that one KV block takes over all layers."""
-    return config.layers * 2 * config.kv_heads * block_size * config.head_dim * dtype.itemsize
+    return shape.layers * 2 * shape.kv_heads * block_size * shape.head_dim * dtype.itemsize

@@ -13,8 +13,9 @@ from ...kernels.fixed_attention import FixedAttention
 from ...kernels.interface import Attention
 from ...kernels.linear import ROW_TILE
 from ...kernels.tables import RowSpan
-from ..models.decoder import Batch
+from ..errors import CapabilityError
 from ..models.open import LoadedModel
+from ..models.step_model import Batch
 from ..protocol import SeqId
 from ..sampling.sampler import NoToken, Sampler, Token
 from ..sampling.target import Draw
@@ -62,17 +63,30 @@ class Runner:
         self._decoder = model.decoder
         self._max_rows = max_rows
         self._row_tile = ROW_TILE if deterministic else None
-        config, device = model.config, model.decoder.device
-        self.cache = KvCache(config, num_blocks, block_size, model.decoder.dtype, device)
-        shape = HeadShape(config.heads, config.kv_heads, config.head_dim, block_size, num_blocks)
+        if deterministic and not model.decoder.fixed_rows:
+            raise CapabilityError(
+                f"model {model.info.source!r} runs through transformers, whose products depend on the batch: "
+                "leave deterministic off, or use a model of the own decoder's families"
+            )
+        attention, device = model.decoder.shape, model.decoder.device
+        self.cache = KvCache(attention, num_blocks, block_size, model.decoder.dtype, device)
+        shape = HeadShape(
+            attention.heads,
+            attention.kv_heads,
+            attention.head_dim,
+            block_size,
+            num_blocks,
+            scale=attention.scale,
+            softcap=attention.softcap,
+        )
         chunk = key_chunk(model.info.max_model_len, block_size)
-        windows = set(config.windows)
+        windows = set(attention.windows)
         self._attention: Attention
         if deterministic:
             self._attention = FixedAttention(shape, chunk, windows, model.decoder.dtype, device)
         else:
             self._attention = PagedAttention(shape, chunk, windows, device)
-        self._sampler = Sampler(config.head_columns, device)
+        self._sampler = Sampler(model.decoder.columns, device)
         self._kept: dict[SeqId, Tensor] = {}
 
     @property
@@ -83,7 +97,7 @@ class Runner:
     @property
     def kv_bytes_per_block(self) -> int:
         """Bytes of one KV block over all layers."""
-        return bytes_per_block(self._model.config, self.cache.block_size, self._decoder.dtype)
+        return bytes_per_block(self._decoder.shape, self.cache.block_size, self._decoder.dtype)
 
     def kept_logits(self, seq: SeqId) -> Tensor:
         """The row that `keep_logits` left under `seq`, fp32 [vocab]."""

@@ -1,5 +1,6 @@
 """The shape of a decoder model, read from a Hugging Face `config.json`."""
 
+import enum
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 from ..errors import ModelLoadError
 from ..protocol import ModelCost
 from .rope import RopeConfig, rope_config
+from .step_model import AttentionShape, ModelFacts
 
 LM_HEADS = {
     "LlamaForCausalLM": "llama",
@@ -22,14 +24,35 @@ LABEL_HEADS = {
     for family in ("Llama", "Mistral", "Qwen2", "Qwen3")
     for kind in ("Token", "Sequence")
 }
+FAMILIES = frozenset(LM_HEADS.values())
+_SCORER_ENDINGS = ("ForProcessRewardModel", "ForPrmModel", "ForRewardModel")
 _ACTIVATIONS = ("silu", "swish")
+
+
+class HeadKind(enum.StrEnum):
+    """What stands behind the last norm: the vocabulary (`lm_head`), one linear layer (`score`), two of them
+    with ReLU between (`score.0`, `score.2`), a value head (`v_head.summary`), or the rows of the vocabulary
+    that belong to a few label tokens."""
+
+    LM = enum.auto()
+    SCORE = enum.auto()
+    TWO_LAYERS = enum.auto()
+    VALUE = enum.auto()
+    LABEL_TOKENS = enum.auto()
+
+
+class HeadConfig(msgspec.Struct, frozen=True):
+    """`labels` is the width of a reward head, 0 for a language model; `label_ids` are the label tokens."""
+
+    kind: HeadKind = HeadKind.LM
+    labels: int = 0
+    label_ids: tuple[int, ...] = ()
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the decoder needs to know. Sizes are counts of features, `max_position` of positions.
 
-    `windows` holds one entry per layer: the sliding window in positions, or None for full attention. `labels`
-    is the width of a reward head, 0 for a language model.
+    `windows` holds one entry per layer: the sliding window in positions, or None for full attention.
     """
 
     architecture: str
@@ -46,18 +69,36 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     tied_head: bool
     qk_norm: bool
     windows: tuple[int | None, ...]
-    labels: int = 0
+    head: HeadConfig = HeadConfig()
     eos_ids: tuple[int, ...] = ()
-
-    @property
-    def is_reward(self) -> bool:
-        """Whether a label head replaces the language-model head."""
-        return self.labels > 0
 
     @property
     def head_columns(self) -> int:
         """Width of the output head."""
-        return self.labels or self.vocab_size
+        return self.head.labels or self.vocab_size
+
+    @property
+    def attention(self) -> AttentionShape:
+        """What the paged attention needs to know."""
+        return AttentionShape(
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            scale=self.head_dim**-0.5,
+            windows=self.windows,
+        )
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the floors above ask."""
+        return ModelFacts(
+            vocab_size=self.vocab_size,
+            max_position=self.max_position,
+            cost=self.cost,
+            is_reward=self.head.labels > 0,
+            eos_ids=self.eos_ids,
+        )
 
     def with_rope_divisors(self, divisors: tuple[float, ...]) -> "ModelConfig":
         """This model with each rotary frequency divided by its own factor, as GGUF files state Llama 3's
@@ -70,17 +111,18 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         width = self.heads * self.head_dim
         kv_width = self.kv_heads * self.head_dim
         attention = self.hidden * (2 * width + 2 * kv_width)
+        inner = self.hidden if self.head.kind is HeadKind.TWO_LAYERS else 0
         return ModelCost(
             block_params=self.layers * (attention + 3 * self.hidden * self.intermediate),
             layers=self.layers,
             attention_width=width,
             hidden=self.hidden,
-            head_columns=self.head_columns,
+            head_columns=self.head_columns + inner,
         )
 
 
-def read_config(folder: Path) -> ModelConfig:
-    """The configuration of a model folder; `ModelLoadError` if it is missing, damaged or not supported."""
+def read_fields(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a model folder; `ModelLoadError` if it is missing or damaged."""
     path = folder / "config.json"
     if not path.is_file():
         raise ModelLoadError(
@@ -90,32 +132,60 @@ def read_config(folder: Path) -> ModelConfig:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelLoadError(f"{path} is not JSON ({error})") from None
-    return parse_config(fields, str(path))
-
-
-def parse_config(fields: Mapping[str, Any], source: str) -> ModelConfig:
-    """`ModelConfig` from the fields of a `config.json`; `source` names it in errors."""
-    if not isinstance(fields, Mapping):
+    if not isinstance(fields, dict):
         raise ModelLoadError(
-            f"{source} holds a {type(fields).__name__}; it must be an object with `architectures`"
+            f"{path} holds a {type(fields).__name__}; it must be an object with `architectures`"
         )
-    architecture = next(iter(fields.get("architectures") or ()), None)
-    if architecture not in LM_HEADS and architecture not in LABEL_HEADS:
+    return fields
+
+
+def family_of(fields: Mapping[str, Any]) -> str | None:
+    """The family of the own decoder that a `config.json` belongs to, None for any other model.
+
+    A step scorer with an architecture of its own counts by the model that it was made of.
+    """
+    architecture = architecture_of(fields)
+    known = LM_HEADS.get(architecture) or LABEL_HEADS.get(architecture)
+    if known is None and architecture.endswith(_SCORER_ENDINGS):
+        known = fields.get("model_type")
+    return known if known in FAMILIES else None
+
+
+def architecture_of(fields: Mapping[str, Any]) -> str:
+    """The first name under `architectures`, empty where there is none."""
+    names = fields.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def parse_config(fields: Mapping[str, Any], source: str, head: HeadConfig | None = None) -> ModelConfig:
+    """`ModelConfig` from the fields of a `config.json`; `source` names it in errors. `head` is that of a
+    step scorer, where its architecture does not say it."""
+    architecture, family = architecture_of(fields), family_of(fields)
+    if family is None:
         known = ", ".join((*LM_HEADS, *LABEL_HEADS))
         raise ModelLoadError(
             f"{source}: architecture {architecture!r} is not supported; supported are {known}"
         )
-    family = LM_HEADS.get(architecture) or LABEL_HEADS[architecture]
     activation = fields.get("hidden_act", "silu")
     if activation not in _ACTIVATIONS:
         raise ModelLoadError(f"{source}: hidden_act {activation!r} is not supported; supported is silu")
     try:
-        return _build(fields, architecture, family, source)
+        return _build(fields, architecture, family, source, head or head_of(fields))
     except KeyError as error:
         raise ModelLoadError(f"{source} lacks {error}, which {architecture} needs") from None
 
 
-def _build(fields: Mapping[str, Any], architecture: str, family: str, source: str) -> ModelConfig:
+def head_of(fields: Mapping[str, Any]) -> HeadConfig:
+    """The head that the architecture's name says."""
+    if not architecture_of(fields).endswith(("ForTokenClassification", "ForSequenceClassification")):
+        return HeadConfig()
+    labels = len(fields["id2label"]) if fields.get("id2label") else int(fields.get("num_labels", 2))
+    return HeadConfig(HeadKind.SCORE, labels)
+
+
+def _build(
+    fields: Mapping[str, Any], architecture: str, family: str, source: str, head: HeadConfig
+) -> ModelConfig:
     heads = int(fields["num_attention_heads"])
     layers = int(fields["num_hidden_layers"])
     hidden = int(fields["hidden_size"])
@@ -126,9 +196,6 @@ def _build(fields: Mapping[str, Any], architecture: str, family: str, source: st
         raise ModelLoadError(
             f"{source}: {heads} attention heads are not a multiple of {kv_heads} key-value heads"
         )
-    labels = 0
-    if architecture in LABEL_HEADS:
-        labels = len(fields["id2label"]) if fields.get("id2label") else int(fields.get("num_labels", 2))
     return ModelConfig(
         architecture=architecture,
         vocab_size=int(fields["vocab_size"]),
@@ -144,7 +211,7 @@ def _build(fields: Mapping[str, Any], architecture: str, family: str, source: st
         tied_head=bool(fields.get("tie_word_embeddings", False)),
         qk_norm=family == "qwen3",
         windows=_windows(fields, family, layers),
-        labels=labels,
+        head=head,
         eos_ids=as_ids(fields.get("eos_token_id")),
     )
 

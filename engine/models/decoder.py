@@ -7,7 +7,6 @@ transformers' do.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,25 +15,9 @@ from torch.nn import functional
 from ...kernels.interface import Attention
 from ...kernels.linear import Linear
 from .config import ModelConfig
+from .head import read_head
 from .rope import rotation_table
-
-
-@dataclass(slots=True)
-class Batch:
-    """The rows of one step, already on the model's device.
-
-    `tokens`, `positions` int64 [rows]; `slots` int64 [2 * kv_heads * rows']: where keys and values of the
-    first `rows'` rows go in a layer's flattened pool [2 * blocks * kv_heads * block_size, head_dim]. `plans`
-    holds one prepared plan per sliding window of the model. `row_tile` is the fixed row count of every
-    product, None for none; rows are then padded to a multiple of it, and the padding is neither attended to
-    nor stored.
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    slots: Tensor
-    plans: Mapping[int | None, Any]
-    row_tile: int | None
+from .step_model import AttentionShape, Batch
 
 
 @dataclass(slots=True)
@@ -70,15 +53,24 @@ class Decoder:
         self._embedding = self._take("model.embed_tokens.weight")
         self._layers = [self._layer(index) for index in range(config.layers)]
         self._norm = self._take("model.norm.weight")
-        if config.is_reward:
-            self._head = Linear(self._take("score.weight"), self._maybe("score.bias"))
-        else:
-            self._head = Linear(self._embedding if config.tied_head else self._take("lm_head.weight"))
+        self._head = read_head(config, self._embedding, self._take, self._maybe)
         cosine, sine = rotation_table(config.rope, positions)
         self._cosine = torch.cat((cosine, cosine), -1).to(device, dtype)
         self._sine = torch.cat((-sine, sine), -1).to(device, dtype)
         self._attended = torch.empty(0)
         self._tensors = {}
+
+    @property
+    def shape(self) -> AttentionShape:
+        return self.config.attention
+
+    @property
+    def columns(self) -> int:
+        return self.config.head_columns
+
+    @property
+    def fixed_rows(self) -> bool:
+        return True
 
     def _take(self, name: str) -> Tensor:
         return self._tensors[name].to(self.device, self.dtype).contiguous()
@@ -134,7 +126,7 @@ class Decoder:
         return hidden
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
-        """Logits (or label values) fp32 [rows, head_columns] of `hidden` [rows, hidden] as `forward` returned
+        """Logits (or label values) fp32 [rows, columns] of `hidden` [rows, hidden] as `forward` returned
         them."""
         rows = hidden.shape[0]
         if row_tile is not None and rows % row_tile:

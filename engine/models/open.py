@@ -1,20 +1,27 @@
 """Open a model: a transformers folder or a GGUF file becomes weights, tokenizer and facts on one device."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ..errors import ModelLoadError
 from ..protocol import ModelInfo
 from ..sampling.params import SamplingParams
 from ..text.profile import FolderNotes, load_profile, read_notes
+from ..text.step_format import Scorer, StepFormat, step_format
 from ..text.tokenizer import HfTokenizer
-from .config import ModelConfig, as_ids, read_config
+from .config import HeadConfig, as_ids, family_of, parse_config, read_fields
 from .decoder import Decoder
 from .folder import read_tensors
+from .scorer import find_scorer, head_config, named_scorer, unwrapped
+from .step_model import ModelFacts, StepModel
+from .transformers_folder import open_transformers
 from .weights import check_tensors, digest
 
 DTYPES = {"float32": torch.float32, "fp32": torch.float32, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16}
@@ -26,12 +33,20 @@ class LoadedModel(NamedTuple):
     if its folder asks for the deterministic mode."""
 
     info: ModelInfo
-    decoder: Decoder
+    decoder: StepModel
     deterministic: bool = False
 
-    @property
-    def config(self) -> ModelConfig:
-        return self.decoder.config
+
+class _Opened(NamedTuple):
+    """What a folder or file holds. `build` makes the step model for a context of so many positions."""
+
+    facts: ModelFacts
+    build: Callable[[int], StepModel]
+    tokenizer: HfTokenizer
+    generation: dict[str, Any]
+    notes: FolderNotes
+    weights_digest: str
+    scorer: Scorer | None
 
 
 def open_model(
@@ -47,46 +62,100 @@ def open_model(
     Raises `ModelLoadError`, in one line, for anything missing, damaged or not supported.
     """
     path = Path(source).expanduser()
-    kind = _dtype(dtype)
-    target = torch.device(device)
+    kind, target = _dtype(dtype), torch.device(device)
     if path.suffix == ".gguf":
-        from .gguf import read_gguf
-
-        file = read_gguf(path)
-        config, tensors, fingerprint = file.config, file.tensors, file.weights_digest
-        tokenizer, generation, notes = file.tokenizer, file.generation, FolderNotes()
+        opened = _open_file(path, kind, target)
     elif path.is_dir():
-        config = read_config(path)
-        tensors = read_tensors(path)
-        check_tensors(tensors, config, str(path))
-        fingerprint = digest(tensors.items())
-        tokenizer, generation = HfTokenizer.open(path), _json(path / "generation_config.json")
-        notes = read_notes(_json(path / "branchwise.json"), str(path / "branchwise.json"))
+        opened = _open_folder(path, kind, target)
     else:
         raise ModelLoadError(
             f"no model at {path}; give a folder with config.json and safetensors, or a .gguf file"
         )
-    if tokenizer.vocab_size > config.vocab_size:
+    facts, tokenizer = opened.facts, opened.tokenizer
+    if tokenizer.vocab_size > facts.vocab_size:
         raise ModelLoadError(
-            f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model {config.vocab_size} embeddings"
+            f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model {facts.vocab_size} embeddings"
         )
-    length = _length(max_model_len, config.max_position)
-    eos_ids = {*as_ids(generation.get("eos_token_id")), *config.eos_ids}
-    profile = load_profile(tokenizer, notes.profile, eos_ids, str(path / "branchwise.json"))
-    decoder = Decoder(config, tensors, kind, target, length)
+    length = _length(max_model_len, facts.max_position)
+    eos_ids = {*as_ids(opened.generation.get("eos_token_id")), *facts.eos_ids}
     info = ModelInfo(
         name=name or path.stem,
         source=str(source),
-        head="reward" if config.is_reward else "lm",
-        vocab_size=config.vocab_size,
+        head="reward" if facts.is_reward else "lm",
+        vocab_size=facts.vocab_size,
         max_model_len=length,
-        cost=config.cost,
+        cost=facts.cost,
         tokenizer=tokenizer,
-        profile=profile,
-        sampling=_sampling(generation, path),
-        weights_digest=fingerprint,
+        profile=load_profile(tokenizer, opened.notes.profile, eos_ids, str(path / "branchwise.json")),
+        sampling=_sampling(opened.generation, path),
+        weights_digest=opened.weights_digest,
+        steps=_steps(opened.scorer, tokenizer, path),
     )
-    return LoadedModel(info, decoder, notes.deterministic)
+    return LoadedModel(info, opened.build(length), opened.notes.deterministic)
+
+
+def _open_file(path: Path, dtype: torch.dtype, device: torch.device) -> _Opened:
+    from .gguf import read_gguf
+
+    file = read_gguf(path)
+    scorer = named_scorer({}, path)
+    head = head_config(scorer, file.fields, file.tensors, file.tokenizer)
+    config = msgspec.structs.replace(file.config, head=head)
+    return _Opened(
+        facts=config.facts,
+        build=partial(Decoder, config, file.tensors, dtype, device),
+        tokenizer=file.tokenizer,
+        generation=file.generation,
+        notes=FolderNotes(),
+        weights_digest=file.weights_digest,
+        scorer=scorer,
+    )
+
+
+def _open_folder(path: Path, dtype: torch.dtype, device: torch.device) -> _Opened:
+    fields = read_fields(path)
+    tensors = unwrapped(read_tensors(path))
+    tokenizer = HfTokenizer.open(path)
+    notes = read_notes(_json(path / "branchwise.json"), str(path / "branchwise.json"))
+    scorer = find_scorer(fields, tensors, notes.scorer, path)
+    head = head_config(scorer, fields, tensors, tokenizer)
+    facts, build = _build(path, fields, tensors, head, dtype, device)
+    return _Opened(
+        facts=facts,
+        build=build,
+        tokenizer=tokenizer,
+        generation=_json(path / "generation_config.json"),
+        notes=notes,
+        weights_digest=digest(tensors.items()),
+        scorer=scorer,
+    )
+
+
+def _build(
+    path: Path,
+    fields: dict[str, Any],
+    tensors: dict[str, Tensor],
+    head: HeadConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[ModelFacts, Callable[[int], StepModel]]:
+    """The own decoder where it knows the family, else the classes of transformers."""
+    if family_of(fields) is not None:
+        config = parse_config(fields, str(path), head)
+        check_tensors(tensors, config, str(path))
+        return config.facts, partial(Decoder, config, tensors, dtype, device)
+    model = open_transformers(path, fields, tensors, head, dtype, device)
+    facts = msgspec.structs.replace(model.facts, eos_ids=as_ids(fields.get("eos_token_id")))
+    return facts, lambda positions: model
+
+
+def _steps(scorer: Scorer | None, tokenizer: HfTokenizer, path: Path) -> StepFormat | None:
+    if scorer is None:
+        return None
+    try:
+        return step_format(scorer, tokenizer)
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{path}: {error}") from None
 
 
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ModelLoadError
-from .config import ModelConfig
+from .config import HeadKind, ModelConfig
 
 LAYER_BIASES = (
     "self_attn.q_proj",
@@ -39,11 +39,21 @@ def required_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         shapes[prefix + "mlp.up_proj.weight"] = (config.intermediate, config.hidden)
         shapes[prefix + "mlp.down_proj.weight"] = (config.hidden, config.intermediate)
     shapes["model.norm.weight"] = (config.hidden,)
-    if config.is_reward:
-        shapes["score.weight"] = (config.labels, config.hidden)
-    elif not config.tied_head:
-        shapes["lm_head.weight"] = (config.vocab_size, config.hidden)
+    shapes |= _head_shapes(config)
     return shapes
+
+
+def _head_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    labels, hidden = config.head.labels, config.hidden
+    match config.head.kind:
+        case HeadKind.SCORE:
+            return {"score.weight": (labels, hidden)}
+        case HeadKind.TWO_LAYERS:
+            return {"score.0.weight": (hidden, hidden), "score.2.weight": (labels, hidden)}
+        case HeadKind.VALUE:
+            return {"v_head.summary.weight": (labels, hidden)}
+        case _:
+            return {} if config.tied_head else {"lm_head.weight": (config.vocab_size, hidden)}
 
 
 def check_tensors(tensors: Mapping[str, Tensor], config: ModelConfig, source: str) -> None:

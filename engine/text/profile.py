@@ -75,10 +75,12 @@ class ProfileOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class FolderNotes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder's `branchwise.json`. `deterministic` asks for the deterministic mode; `role` is for people."""
+    """A folder's `branchwise.json`. `deterministic` asks for the deterministic mode; `role` is for people;
+    `scorer` names the layout of a step scorer whose weights do not show it."""
 
     profile: ProfileOverride | None = None
     role: str | None = None
+    scorer: str | None = None
     deterministic: bool = False
 
 

@@ -110,6 +110,10 @@ class HfTokenizer:
         text = self._special.get("eos_token")
         return None if text is None else self._tokenizer.token_to_id(text)
 
+    def vocabulary(self) -> Mapping[str, int]:
+        """The id of every token's own spelling."""
+        return self._tokenizer.get_vocab(with_added_tokens=True)
+
     def to_json(self) -> str:
         """The content of its `tokenizer.json`."""
         return self._tokenizer.to_str()
@@ -130,9 +134,15 @@ class HfTokenizer:
             raise UsageError("a chat needs at least one message")
         if self.template is None:
             return self.encode(self._special.get("bos_token", "") + messages[-1].content)
+        return self.encode(self.render(messages, think=think))
+
+    def render(self, messages: Sequence[Message], *, think: bool | None = None) -> str:
+        """The text of `chat`; `UsageError` for a tokenizer without a chat template."""
+        if self.template is None:
+            raise UsageError(f"{self._source} has no chat template")
         turns = [{"role": message.role, "content": message.content} for message in messages]
         options = {} if think is None else {"enable_thinking": think}
-        return self.encode(self.template.render(turns, {**self._special, **options}))
+        return self.template.render(turns, {**self._special, **options})
 
     def token_id(self, text: str) -> int | None:
         found = self._tokenizer.token_to_id(text)
@@ -151,6 +161,15 @@ class HfTokenizer:
             return bytes([_BYTES[character] for character in text])
         except KeyError:
             return text.encode()
+
+
+def shares_ids(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether ids of one tokenizer mean the same to the other."""
+    if one is other or one.vocab_size != other.vocab_size:
+        return one is other
+    if isinstance(one, HfTokenizer) and isinstance(other, HfTokenizer):
+        return one.vocabulary() == other.vocabulary()
+    return type(one) is type(other)
 
 
 def _is_byte_level(decoder: Mapping[str, Any] | None) -> bool:

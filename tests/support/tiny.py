@@ -17,6 +17,10 @@ CHAT_TEMPLATE = (
 )
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 
+CONFIGS = {"Gemma3": "Gemma3Text"}
+CLASSES = {"GPT2ForCausalLM": "GPT2LMHeadModel"}
+"""Configurations and classes of transformers that are not named after their family."""
+
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
 
 
@@ -55,8 +59,9 @@ def save_model(folder: Path, family: str, *, head: str = "CausalLM", seed: int =
         "pad_token_id": 0,
         **overrides,
     }
-    config = getattr(transformers, f"{family}Config")(**fields)
-    model = getattr(transformers, f"{family}For{head}")(config).eval()
+    config = getattr(transformers, f"{CONFIGS.get(family, family)}Config")(**fields)
+    name = f"{family}For{head}"
+    model = getattr(transformers, CLASSES.get(name, name))(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Norm weights of 1 and biases of 0 would hide a weight that is not applied.

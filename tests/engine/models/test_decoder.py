@@ -100,7 +100,7 @@ def test_qwen_windows_layers_from_max_window_layers_on(tmp_path: Path) -> None:
     fields = {"use_sliding_window": True, "sliding_window": 30, "max_window_layers": 1}
     model = save_model(tmp_path, "Qwen2", **fields)
     opened = open_model(tmp_path)
-    assert opened.config.windows == (None, 30, 30)
+    assert opened.decoder.shape.windows == (None, 30, 30)
     for deterministic in (False, True):
         runner = Runner(opened, 20, deterministic=deterministic)
         found = scored_logprobs(runner, TOKENS, chunks=[90, 60])

@@ -130,10 +130,10 @@ def test_wrong_shape(folder: Path) -> None:
 
 
 def test_unknown_architecture_names_the_supported_ones(folder: Path) -> None:
-    _edit(folder / "config.json", lambda fields: fields.update(architectures=["GPT2LMHeadModel"]))
+    _edit(folder / "config.json", lambda fields: fields.update(architectures=["T5ForConditionalGeneration"]))
     message = _refusal(folder)
-    assert "'GPT2LMHeadModel' is not supported" in message
-    assert "Qwen3ForCausalLM" in message
+    assert "'T5ForConditionalGeneration': not supported" in message
+    assert "llama, mistral, qwen2, qwen3" in message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""The output heads of the own decoder: a vocabulary, or the few labels of a reward model."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ...kernels.linear import Linear
+from .config import HeadKind, ModelConfig
+
+Take = Callable[[str], Tensor]
+"""A tensor by its name, in the model's type and on its device."""
+
+Maybe = Callable[[str], Tensor | None]
+
+
+class Head(Protocol):
+    """`normed` [rows, hidden] to values [rows, columns]; with `row_tile`, rows is a multiple of it."""
+
+    def __call__(self, normed: Tensor, row_tile: int | None = None) -> Tensor: ...
+
+
+class _TwoLayers:
+    """Linear, ReLU, linear: the head of Qwen2.5-Math-PRM."""
+
+    def __init__(self, inner: Linear, outer: Linear) -> None:
+        self._inner = inner
+        self._outer = outer
+
+    def __call__(self, normed: Tensor, row_tile: int | None = None) -> Tensor:
+        return self._outer(functional.relu(self._inner(normed, row_tile)), row_tile)
+
+
+def read_head(config: ModelConfig, embedding: Tensor, take: Take, maybe: Maybe) -> Head:
+    """The head that `config` describes; `embedding` is the head of a model that ties both."""
+    match config.head.kind:
+        case HeadKind.SCORE:
+            return Linear(take("score.weight"), maybe("score.bias"))
+        case HeadKind.TWO_LAYERS:
+            layers = [Linear(take(f"score.{index}.weight"), maybe(f"score.{index}.bias")) for index in (0, 2)]
+            return _TwoLayers(*layers)
+        case HeadKind.VALUE:
+            return Linear(take("v_head.summary.weight"), maybe("v_head.summary.bias"))
+        case HeadKind.LABEL_TOKENS:
+            rows = torch.tensor(config.head.label_ids, device=embedding.device)
+            return Linear(_vocabulary(config, embedding, take).index_select(0, rows))
+        case HeadKind.LM:
+            return Linear(_vocabulary(config, embedding, take))
+
+
+def _vocabulary(config: ModelConfig, embedding: Tensor, take: Take) -> Tensor:
+    return embedding if config.tied_head else take("lm_head.weight")
