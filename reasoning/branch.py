@@ -19,6 +19,7 @@ from .clock import Path
 from .events import BranchOpened, Pruned, StepDone
 from .extension import Leg, extend_branch
 from .graph import Node, NodeState
+from .mirror import IdMirror, Mirror, open_mirror
 from .run import Run, branch_seed
 from .scoring import score_branch
 from .trail import Trail
@@ -62,8 +63,7 @@ class SearchBranch:
         self.verified: bool | None = None
         self.error: BaseException | None = None
         self.trail = Trail(run.graph, run.kv, self.tokenizer.decode, branch=self.id, seed=self.seed)
-        self._sequences: dict[str, SeqId] = {}
-        self._synced: dict[str, int] = {}
+        self._mirrors: dict[str, Mirror] = {}
         self._children = 0
         run.enter(self)
 
@@ -71,7 +71,7 @@ class SearchBranch:
     def open(cls, run: Run, path: Path, prompt: Sequence[int], text: str, model: str) -> "SearchBranch":
         """A new root: its sequence in the engine and its node in the graph."""
         branch = cls(run, path, prompt=tuple(prompt), model=model)
-        branch._open_sequence(model)
+        branch.mirror(model)
         branch.trail.open_root(len(branch.prompt), text)
         run.emit(BranchOpened, branch=branch.id, parent=None)
         return branch
@@ -158,9 +158,9 @@ class SearchBranch:
         children = [self._child((*self.path, self._children + i)) for i in range(count)]
         self._children += count
         seeds = [child.seed for child in children]
-        for model, sequence in self._sequences.items():
-            for child, forked in zip(children, self.run.backend.fork(sequence, seeds), strict=True):
-                child._sequences[model] = forked
+        for model, mirror in self._mirrors.items():
+            for child, forked in zip(children, self.run.backend.fork(mirror.seq, seeds), strict=True):
+                child._mirrors[model] = mirror.child(forked)
         with self.run.ledger.lock:
             for child in children:
                 self.run.kv.own(child)
@@ -240,10 +240,8 @@ class SearchBranch:
             return
         with self.run.ledger.lock:
             self.trail.truncate(self, position)
-        for model, sequence in self._sequences.items():
-            if self._synced[model] > position:
-                self.run.backend.truncate(sequence, len(self.prompt) + position)
-                self._synced[model] = position
+        for mirror in self._mirrors.values():
+            mirror.truncate(position)
         if self.answer_start is not None and self.answer_start > position:
             self.answer_start = None
         self.closed = False
@@ -269,8 +267,8 @@ class SearchBranch:
         self.run.touch()
         with self.run.ledger.lock:
             self.run.kv.disown(self)
-        for sequence in self._sequences.values():
-            self.run.backend.release(sequence)
+        for mirror in self._mirrors.values():
+            self.run.backend.release(mirror.seq)
         for node in self.trail.own_nodes():
             if node.state is NodeState.LIVE:
                 node.state, node.reason = NodeState.PRUNED, reason
@@ -278,8 +276,8 @@ class SearchBranch:
 
     def park_blocks(self) -> None:
         """`KvHolder`: give the blocks back; the next use recomputes them."""
-        for sequence in self._sequences.values():
-            self.run.backend.park(sequence)
+        for mirror in self._mirrors.values():
+            self.run.backend.park(mirror.seq)
 
     def check_idle(self, verb: str) -> None:
         """Raises `HandleError` where the branch is pruned or busy."""
@@ -288,20 +286,26 @@ class SearchBranch:
         if self.busy:
             raise HandleError(f"{verb} on branch {self.id}: it is busy; await what runs on it first")
 
+    def mirror(self, model: str) -> Mirror:
+        """The branch as `model` reads it, which may lack the last tokens; opened at its first use."""
+        if model not in self._mirrors:
+            inherited = self._inherited(model)
+            self._mirrors[model] = inherited or open_mirror(self, model)
+        return self._mirrors[model]
+
     def sequence(self, model: str) -> SeqId:
-        """The branch's sequence on `model`, brought up to its tokens; a mirror is opened at its first use."""
-        if model not in self._sequences:
-            self._check_mirror(model)
-            self._open_sequence(model)
-        missing = self.trail.tokens[self._synced[model] :]
-        if missing:
-            self.run.backend.append(self._sequences[model], missing)
-            self._synced[model] = len(self.trail.tokens)
-        return self._sequences[model]
+        """The branch's sequence on a model that shares its ids, brought up to its tokens."""
+        mirror = self.mirror(model)
+        if not isinstance(mirror, IdMirror):
+            raise CapabilityError(f"model {model!r} scores steps in its own words: it cannot extend a branch")
+        mirror.follow(self.trail.tokens)
+        return mirror.seq
 
     def generated_on(self, model: str) -> None:
         """The engine already put the branch's last tokens on its sequence of `model`."""
-        self._synced[model] = len(self.trail.tokens)
+        mirror = self._mirrors[model]
+        assert isinstance(mirror, IdMirror)
+        mirror.synced = len(self.trail.tokens)
 
     def emit_steps(self, steps: Sequence[Step]) -> None:
         """Tell the watchers of new steps."""
@@ -322,21 +326,18 @@ class SearchBranch:
         child.trail = self.trail.child(child.id, child.seed)
         child.answer_start, child.closed = self.answer_start, self.closed
         child.score, child.verified = self.score, self.verified
-        child._synced = dict(self._synced)
         return child
 
-    def _open_sequence(self, model: str) -> None:
-        run = self.run
-        self._sequences[model] = run.backend.open(
-            self.prompt, seed=self.seed, model=model, namespace=run.namespace, usage=run.usage
-        )
-        self._synced[model] = 0
-
-    def _check_mirror(self, model: str) -> None:
-        if self.run.model(model).tokenizer.vocab_size != self.tokenizer.vocab_size:
-            raise CapabilityError(
-                f"model {model!r} has another vocabulary than {self.model!r}: ids cannot be shared"
-            )
+    def _inherited(self, model: str) -> Mirror | None:
+        """A fork of the parent's mirror, so that what both have in common is computed and paid once."""
+        parent = self.parent
+        if parent is None or not parent.live or parent.busy:
+            return None
+        mirror = parent.mirror(model)
+        (sequence,) = self.run.backend.fork(mirror.seq, [self.seed])
+        child = mirror.child(sequence)
+        child.truncate(self.trail.born_at)
+        return child
 
     def _check_content(self, tokens: tuple[int, ...]) -> None:
         if len(tokens) > self._room:

@@ -27,12 +27,14 @@ class BranchLease:
 
     async def rewards(self, model: str, positions: Sequence[int]) -> tuple[float, ...] | None:
         """`positions` count as in `Branch.tokens`."""
-        offset = len(self._branch.prompt)
-        scores = await self._score(model, reward_at=tuple(offset + p for p in positions))
+        branch = self._branch
+        rows = branch.mirror(model).rows(branch.trail.tokens, positions)
+        scores = await self._score(model, reward_at=rows)
         return None if scores.refused else scores.rewards
 
     async def logprobs(self, model: str, start: int) -> tuple[float, ...] | None:
         """`start` counts as in `Branch.tokens`."""
+        self._branch.sequence(model)
         scores = await self._score(model, logprobs_from=len(self._branch.prompt) + start)
         return None if scores.refused else scores.logprobs
 
@@ -40,19 +42,19 @@ class BranchLease:
         self, model: str, *, reward_at: tuple[int, ...] = (), logprobs_from: int | None = None
     ) -> Scores:
         branch, run = self._branch, self._branch.run
-        sequence = branch.sequence(model)
+        mirror = branch.mirror(model)
         with run.ledger.lock:
             if model == run.policy and not run.take_kv(branch, 0):
                 return Scores(refused=True)
             ticket = run.clock.begin(branch.path, TicketKind.SCORE)
-        trail = branch.trail
-        closed_end = Node(id="", branch="", kind="", start=trail.prompt_length + len(trail.tokens), seed=0)
-        track = Track(branch, trail.nodes, closed_end)
+        nodes, starts = mirror.layout(branch.trail.nodes)
+        closed_end = Node(id="", branch="", kind="", start=mirror.length, seed=0)
+        track = Track(branch, nodes, closed_end, starts)
         meter = BranchMeter(run, ticket, track, caps_in_force(), answering=True)
         params = ScoreParams(reward_at=reward_at, logprobs_from=logprobs_from, order=branch.path)
         run.outside(-1)
         try:
-            scores = await run.backend.score(sequence, params, meter)
+            scores = await run.backend.score(mirror.seq, params, meter)
             await run.clock.finish(ticket)
         except BaseException:
             with run.ledger.lock:

@@ -14,11 +14,14 @@ class Track:
     to be several steps. Positions are absolute: the prompt counts.
     """
 
-    def __init__(self, holder: KvHolder, nodes: list[Node], open_node: Node) -> None:
+    def __init__(
+        self, holder: KvHolder, nodes: list[Node], open_node: Node, starts: list[int] | None = None
+    ) -> None:
+        """`starts` are the nodes' first positions where the request does not count as the branch does."""
         self.holder = holder
         self.open_node = open_node
         self._nodes = nodes
-        self._starts = [node.start for node in nodes]
+        self._starts = [node.start for node in nodes] if starts is None else starts
         self._prompt_stop = nodes[0].start + nodes[0].length if nodes else 0
         self.open_charges: dict[int, int] = {}
 

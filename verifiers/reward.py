@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 
+from ..engine.errors import CapacityError
 from .aggregate import Aggregation, aggregate
 from .base import Candidate, Score, StepSpan
 
@@ -14,7 +15,7 @@ _StepKey = bytes
 
 
 class RewardVerifier:
-    """Scores partial and whole solutions with the reward head of the model `prm` at each step's last token.
+    """Scores partial and whole solutions with the step scorer `prm`, one value where each step ends.
 
     One instance serves one search. It keeps the values of each branch and asks only for steps that
     neither the branch nor an ancestor had scored; siblings never share, so that what is computed does not
@@ -42,7 +43,10 @@ class RewardVerifier:
         known = self._known(candidate.branch, keys)
         fresh = [index for index, key in enumerate(keys) if key not in known]
         if fresh:
-            values = await candidate.lease.rewards(MODEL, [steps[index].stop - 1 for index in fresh])
+            try:
+                values = await candidate.lease.rewards(MODEL, [steps[index].stop - 1 for index in fresh])
+            except CapacityError:
+                return Score(detail="context of the reward model")
             if values is None:
                 return Score(detail="budget")
             assert len(values) == len(fresh), (

@@ -150,11 +150,15 @@ def _build(
 
 
 def _steps(scorer: Scorer | None, tokenizer: HfTokenizer, path: Path) -> StepFormat | None:
+    """How the scorer reads steps. A classification head whose template does not show what it is given reads
+    the ids of its own policy only."""
     if scorer is None:
         return None
     try:
         return step_format(scorer, tokenizer)
     except ModelLoadError as error:
+        if scorer is Scorer.CLASSIFICATION:
+            return None
         raise ModelLoadError(f"{path}: {error}") from None
 
 

@@ -131,13 +131,24 @@ class TransformersModel:
             return hidden.shape[-1], self.head(hidden, None).shape[-1]
 
 
+class _KnownHidden:
+    """A backbone's output of hidden states alone; whatever else a family looks for is None."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        self.last_hidden_state = hidden
+
+    def __getitem__(self, index: int) -> Tensor:
+        return (self.last_hidden_state,)[index]
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
 class _StandIn(nn.Module):
     """Takes the backbone's place: the hidden states are already known."""
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> Any:
-        from transformers.modeling_outputs import MoeModelOutputWithPast
-
-        return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)  # pyright: ignore[reportArgumentType]
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _KnownHidden:
+        return _KnownHidden(inputs_embeds)
 
 
 def _backbone(model: Any) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Encode = Callable[[str], Sequence[int]]
 
 _QWEN_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
-_PROBLEM, _STEP = "\ufdd0problem\ufdd0", "\ufdd0step\ufdd0"
+_PROBLEM, _ANSWER, _STEP, _LAST = (f"\ufdd0{name}\ufdd0" for name in ("problem", "answer", "step", "last"))
 """Stand in for the texts while a chat template is cut into what lies around them."""
 
 
@@ -40,7 +40,8 @@ class StepFormat(msgspec.Struct, frozen=True, kw_only=True):
     the scorer was trained on numbered steps, its text and `trail`, all encoded together, and then `mark`
     encoded on its own. `anchor` is a text that stands before what is encoded and whose ids are dropped again:
     tokenizers of the SentencePiece kind put a space before the first word of a text. `strips`: blanks at both
-    ends of problem and steps are dropped.
+    ends of problem and steps are dropped. `published`: the scorer was trained on this text and on no other;
+    one that was not reads the ids of a policy with the same vocabulary as well.
     """
 
     opening: str
@@ -52,6 +53,7 @@ class StepFormat(msgspec.Struct, frozen=True, kw_only=True):
     anchor: str = ""
     numbered: bool = False
     strips: bool = True
+    published: bool = True
 
     def prompt(self, problem: str, encode: Encode) -> tuple[int, ...]:
         """Ids of everything before the first step."""
@@ -96,8 +98,8 @@ def label_ids(scorer: Scorer, tokenizer: "HfTokenizer") -> tuple[int, ...]:
 
 
 def _qwen_math(tokenizer: "HfTokenizer") -> StepFormat:
-    messages = [Message("system", _QWEN_SYSTEM), Message("user", _PROBLEM)]
-    opening, ending = _split(_rendered(tokenizer, messages), _PROBLEM)
+    messages = [Message("system", _QWEN_SYSTEM), Message("user", _PROBLEM), Message("assistant", _ANSWER)]
+    opening, ending, _ = _around(tokenizer, messages, _PROBLEM, _ANSWER)
     if tokenizer.token_id("<extra_0>") is None:
         raise ModelLoadError("the tokenizer of a Qwen2.5-Math-PRM has the token <extra_0>; this one has not")
     return StepFormat(opening=opening, ending=ending, mark="<extra_0>")
@@ -109,12 +111,12 @@ def _skywork(tokenizer: "HfTokenizer") -> StepFormat:
 
 def _rlhflow(tokenizer: "HfTokenizer") -> StepFormat:
     """A step is a turn of the user, and "+" the answer that stands behind every step but the last."""
-    messages = [Message("user", _PROBLEM), Message("assistant", "+"), Message("user", _STEP)]
-    opening, rest = _split(_rendered(tokenizer, messages), _PROBLEM)
-    between, ending = _split(rest, _STEP)
-    if not between.startswith(ending):
+    texts = (_PROBLEM, _ANSWER, _STEP, _LAST)
+    messages = [Message("user" if index % 2 == 0 else "assistant", text) for index, text in enumerate(texts)]
+    opening, mark, joint, last, _ = _around(tokenizer, messages, *texts)
+    if mark != last:
         raise ModelLoadError("the chat template of an RLHFlow PRM must open every turn in the same way")
-    return StepFormat(opening=opening, ending="", lead=" ", joint=between.removeprefix(ending), mark=ending)
+    return StepFormat(opening=opening, ending="", lead=" ", joint="+" + joint, mark=mark)
 
 
 def _math_shepherd(tokenizer: "HfTokenizer") -> StepFormat:
@@ -129,8 +131,8 @@ def _classification(tokenizer: "HfTokenizer") -> StepFormat:
     if tokenizer.template is None:
         opening, ending = tokenizer.special_tokens.get("bos_token", ""), ""
     else:
-        opening, ending = _split(_rendered(tokenizer, [Message("user", _PROBLEM)]), _PROBLEM)
-    return StepFormat(opening=opening, ending=ending, strips=False)
+        opening, ending = _around(tokenizer, [Message("user", _PROBLEM)], _PROBLEM)
+    return StepFormat(opening=opening, ending=ending, strips=False, published=False)
 
 
 _FORMATS: dict[Scorer, Callable[["HfTokenizer"], StepFormat]] = {
@@ -142,15 +144,14 @@ _FORMATS: dict[Scorer, Callable[["HfTokenizer"], StepFormat]] = {
 }
 
 
-def _rendered(tokenizer: "HfTokenizer", messages: Sequence[Message]) -> str:
+def _around(tokenizer: "HfTokenizer", messages: Sequence[Message], *texts: str) -> list[str]:
+    """What the chat template puts before, between and behind the `texts` of the messages."""
     if tokenizer.template is None:
         raise ModelLoadError("this step scorer reads its chat template, and its folder has none")
-    return tokenizer.render(messages)
-
-
-def _split(text: str, stand_in: str) -> tuple[str, str]:
-    """What lies before and behind the only occurrence of `stand_in`."""
-    before, found, behind = text.partition(stand_in)
-    if not found or stand_in in behind:
-        raise ModelLoadError("the chat template of a step scorer must show each message once, unchanged")
-    return before, behind
+    parts, rest = [], tokenizer.render(messages)
+    for text in texts:
+        before, found, rest = rest.partition(text)
+        if not found or text in rest:
+            raise ModelLoadError("the chat template of a step scorer must show each message once, unchanged")
+        parts.append(before)
+    return [*parts, rest]

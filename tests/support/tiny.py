@@ -24,8 +24,9 @@ CLASSES = {"GPT2ForCausalLM": "GPT2LMHeadModel"}
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
 
 
-def save_tokenizer(folder: Path) -> None:
-    """Every byte is a token; five special ones follow, <|endoftext|> (id 256) ends."""
+def save_tokenizer(folder: Path, *, extra: tuple[str, ...] = (), **fields: str) -> None:
+    """Every byte is a token; five special ones follow, <|endoftext|> (id 256) ends, then the `extra` ones.
+    `fields` name more special tokens, or another `chat_template`."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -33,9 +34,10 @@ def save_tokenizer(folder: Path) -> None:
     tokenizer = Tokenizer(models.BPE(vocab={piece: index for index, piece in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIALS])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=SPECIALS[0])
-    fast.chat_template = CHAT_TEMPLATE
+    tokenizer.add_tokens([AddedToken(text, special=True, normalized=False) for text in (*SPECIALS, *extra)])
+    template = fields.pop("chat_template", CHAT_TEMPLATE)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=SPECIALS[0], **fields)
+    fast.chat_template = template
     fast.save_pretrained(folder)
 
 
