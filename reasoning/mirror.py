@@ -44,8 +44,8 @@ class Mirror(Protocol):
 
 
 class IdMirror:
-    """Implements `Mirror` for a model with the branch's vocabulary. `synced` tokens of the branch stand on the
-    sequence, behind its prompt."""
+    """Implements `Mirror` for a model with the branch's vocabulary. `synced` tokens of the branch stand on
+    the sequence, behind its prompt."""
 
     def __init__(self, backend: Backend, seq: SeqId, prompt: int, synced: int = 0) -> None:
         self.seq = seq

@@ -6,6 +6,7 @@ from ..strategies.base import Strategy
 from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
 from ..verifiers.registry import find_verifier
+from .mirror import find_reading
 
 
 def choose_verifier(name: str | None, problem: Problem, backend: Backend) -> Verifier | None:
@@ -47,3 +48,4 @@ def check_pairing(strategy: Strategy, verifier: Verifier | None, backend: Backen
             raise CapabilityError(
                 f"verifier {verifier.name!r} needs reward scores, which this engine does not give"
             )
+        find_reading(backend.models, "policy", model)

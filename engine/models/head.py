@@ -17,9 +17,9 @@ Maybe = Callable[[str], Tensor | None]
 
 
 class Head(Protocol):
-    """`normed` [rows, hidden] to values [rows, columns]; with `row_tile`, rows is a multiple of it."""
+    """`x` [rows, hidden], normed, to values [rows, columns]; with `row_tile`, rows is a multiple of it."""
 
-    def __call__(self, normed: Tensor, row_tile: int | None = None) -> Tensor: ...
+    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor: ...
 
 
 class _TwoLayers:
@@ -29,8 +29,8 @@ class _TwoLayers:
         self._inner = inner
         self._outer = outer
 
-    def __call__(self, normed: Tensor, row_tile: int | None = None) -> Tensor:
-        return self._outer(functional.relu(self._inner(normed, row_tile)), row_tile)
+    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        return self._outer(functional.relu(self._inner(x, row_tile)), row_tile)
 
 
 def read_head(config: ModelConfig, embedding: Tensor, take: Take, maybe: Maybe) -> Head:

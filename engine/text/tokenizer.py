@@ -1,7 +1,9 @@
 """Token ids at the edge: the tokenizer of a model folder and its chat template."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -110,9 +112,11 @@ class HfTokenizer:
         text = self._special.get("eos_token")
         return None if text is None else self._tokenizer.token_to_id(text)
 
-    def vocabulary(self) -> Mapping[str, int]:
-        """The id of every token's own spelling."""
-        return self._tokenizer.get_vocab(with_added_tokens=True)
+    @cached_property
+    def vocabulary_digest(self) -> str:
+        """Fingerprint of which id every token's spelling has."""
+        spelled = sorted(self._tokenizer.get_vocab(with_added_tokens=True).items())
+        return hashlib.blake2b(json.dumps(spelled).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> str:
         """The content of its `tokenizer.json`."""
@@ -168,7 +172,7 @@ def shares_ids(one: Tokenizer, other: Tokenizer) -> bool:
     if one is other or one.vocab_size != other.vocab_size:
         return one is other
     if isinstance(one, HfTokenizer) and isinstance(other, HfTokenizer):
-        return one.vocabulary() == other.vocabulary()
+        return one.vocabulary_digest == other.vocabulary_digest
     return type(one) is type(other)
 
 

@@ -72,7 +72,8 @@ def test_blanks_around_steps_do_not_count(tmp_path: Path, scorer: Scorer) -> Non
 
 def test_a_value_head_inside_its_wrapper_is_the_same_model(tmp_path: Path) -> None:
     bare, wrapped = tmp_path / "bare", tmp_path / "wrapped"
-    bare.mkdir(), wrapped.mkdir()
+    bare.mkdir()
+    wrapped.mkdir()
     save_scorer(bare, Scorer.SKYWORK)
     save_scorer(wrapped, Scorer.SKYWORK, wrapped=True)
     one, other = open_model(bare), open_model(wrapped)
