@@ -9,12 +9,11 @@ import structlog
 import torch
 
 from .engine import EngineModel
-from .errors import CapacityError, ModelLoadError
+from .errors import CapacityError
 from .exec.cache import bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
 from .models.open import LoadedModel, open_model
-from .text.step_format import Scorer
 
 log = structlog.get_logger(__name__)
 
@@ -23,9 +22,6 @@ CPU_KV_BYTES = 1 << 30
 
 GPU_KV_SHARE = 0.85
 """Share of the memory that is free after loading the weights; the rest is for activations."""
-
-REWARD_ROLE = "prm"
-"""The role of the model that scores steps."""
 
 MAX_SEQUENCES = 1024
 """A pool larger than this many sequences of full length is of no use."""
@@ -51,13 +47,8 @@ def load_models(
         role: open_model(source, name=role, dtype=dtype, device=device, max_model_len=max_model_len)
         for role, source in sources.items()
     }
-    for role, model in loaded.items():
+    for model in loaded.values():
         check_packed(model)
-        if role == REWARD_ROLE and model.info.head != "reward":
-            raise ModelLoadError(
-                f"{model.info.source} is a language model, and no step scorer that is known; if it is one of "
-                f'{", ".join(Scorer)}, say so in its branchwise.json: {{"scorer": "..."}}'
-            )
     budget = kv_memory if kv_memory is not None else default_kv_memory(torch.device(device))
     num_blocks = blocks_in(budget, list(loaded.values()), block_size)
     return {

@@ -1,7 +1,7 @@
 """A branch as another model reads it: the same ids, or each step once more in the model's own words."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..engine.errors import CapabilityError
@@ -171,7 +171,7 @@ def open_mirror(branch: "SearchBranch", model: str) -> Mirror:
     """A new sequence of `model` for the branch, with the prompt on it. `CapabilityError` where the model is
     not open, or reads neither the branch's ids nor its text."""
     run = branch.run
-    reading = find_reading(run.models, branch.model, model)
+    reading = find_reading(run.model(branch.model), run.model(model))
     prompt = branch.prompt if reading is None else reading.prompt(branch.trail.nodes[0].text)
     sequence = run.backend.open(
         prompt, seed=branch.seed, model=model, namespace=run.namespace, usage=run.usage
@@ -181,17 +181,13 @@ def open_mirror(branch: "SearchBranch", model: str) -> Mirror:
     return StepMirror(run.backend, sequence, reading, len(prompt))
 
 
-def find_reading(models: Mapping[str, ModelInfo], own: str, model: str) -> Reading | None:
-    """How `model` reads branches of the model `own`; None: as the same ids."""
-    if model not in models:
-        known = ", ".join(sorted(models))
-        raise CapabilityError(
-            f"model {model!r} is not open: open a model under that name, or use one of: {known}"
-        )
-    writer, reader = models[own], models[model]
+def find_reading(writer: ModelInfo, reader: ModelInfo) -> Reading | None:
+    """How `reader` reads what `writer` wrote; None: as the same ids. `CapabilityError` where it cannot."""
     shared = shares_ids(writer.tokenizer, reader.tokenizer)
     if shared and (reader.steps is None or not reader.steps.published):
         return None
     if reader.steps is None:
-        raise CapabilityError(f"model {model!r} has another vocabulary than {own!r}: ids cannot be shared")
+        raise CapabilityError(
+            f"model {reader.name!r} has another vocabulary than {writer.name!r}: ids cannot be shared"
+        )
     return Reading(reader.steps, reader.tokenizer, writer.tokenizer, writer.profile.stop_ids)

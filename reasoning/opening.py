@@ -8,6 +8,7 @@ import torch
 
 from ..engine.engine import Engine
 from ..engine.errors import ModelLoadError, UsageError
+from ..engine.text.step_format import Scorer
 from .source import ModelSource, find_source
 
 SMALL_MODEL_BYTES = 64 << 20
@@ -73,7 +74,8 @@ def _check_roles(engine: Engine) -> None:
     for role, info in models.items():
         if role == "prm" and info.head != "reward":
             raise ModelLoadError(
-                f"--prm {info.source}: it generates and has no reward head; give a reward model"
+                f"--prm {info.source}: it generates and has no reward head; give a reward model, or name its "
+                f'layout in its branchwise.json: "scorer" is one of {", ".join(Scorer)}'
             )
         if role != "prm" and info.head == "reward":
             option = "--model" if role == "policy" else f"--{role}"

@@ -48,4 +48,4 @@ def check_pairing(strategy: Strategy, verifier: Verifier | None, backend: Backen
             raise CapabilityError(
                 f"verifier {verifier.name!r} needs reward scores, which this engine does not give"
             )
-        find_reading(backend.models, "policy", model)
+        find_reading(backend.models["policy"], backend.models[model])

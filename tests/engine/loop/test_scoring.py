@@ -25,7 +25,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module", params=["Llama", "Gemma2"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp(request.param)
-    extra = {"sliding_window": 20} if request.param == "Gemma2" else {}
+    extra: dict[str, Any] = {"sliding_window": 20} if request.param == "Gemma2" else {}
     return folder, save_model(folder, request.param, num_hidden_layers=2, **extra)
 
 
@@ -56,7 +56,7 @@ async def test_logprobs_of_continuations_equal_a_run_without_cache(
                 engine.release(seq)
             assert found[0] == pytest.approx(found[1], abs=1e-5)
             assert found[0] == pytest.approx(_expected(model, tokens, length), abs=1e-4)
-        # Three of four reuse the whole blocks of the prompt, but compute the row before the first scored token.
+        # Three of four reuse the prompt's whole blocks, and compute the row before the first scored token.
         assert usage.cached_tokens == 3 * min(length - 1, length // 16 * 16)
 
 
