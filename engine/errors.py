@@ -1,4 +1,5 @@
-"""The errors a caller can meet. Each message says what was wrong, with which value, and what would be right."""
+"""The errors a caller can meet: each message says what was wrong, with which value, and what would be
+right."""
 
 
 class BranchwiseError(Exception):

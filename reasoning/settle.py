@@ -1,5 +1,6 @@
 """When the tasks of a search have come to rest: the moment at which the next event may be delivered."""
 
+import math
 from typing import Protocol
 
 import anyio
@@ -11,6 +12,9 @@ QUIET_TURNS = 8
 """Turns of the event loop without a call into the orchestrator after which a search counts as settled. A
 woken task needs one turn to run, one that ends a task group up to four more to wake the task that waits for
 it."""
+
+POLL_S = 0.02
+"""Seconds between two looks at what a step made due, where the engine makes no delivery for it."""
 
 
 class SettleHook(Protocol):
@@ -85,19 +89,28 @@ class Settler:
         """Turn after turn while a search moves; asleep otherwise."""
         while True:
             if not any(rest.external == 0 for rest, _ in self._moving.values()):
-                self._awake = anyio.Event()
-                await self._awake.wait()
+                await self._sleep()
             await anyio.lowlevel.checkpoint()
             self._turn()
 
     async def settle(self) -> None:
         """Return once no search moves, those that wait for work outside apart."""
-        while self._due:
-            self._due.pop().touch()
+        self._take_due()
         for _ in range(2):
             await anyio.lowlevel.checkpoint()
         while any(rest.external == 0 for rest, _ in self._moving.values()):
             await anyio.lowlevel.checkpoint()
+
+    async def _sleep(self) -> None:
+        """Until a search moves. An engine that does not ask `due` is looked after from time to time."""
+        self._awake = anyio.Event()
+        with anyio.move_on_after(POLL_S if self._hooks else math.inf):
+            await self._awake.wait()
+        self._take_due()
+
+    def _take_due(self) -> None:
+        while self._due:
+            self._due.pop().touch()
 
     def _turn(self) -> None:
         for key, (rest, hook) in list(self._moving.items()):

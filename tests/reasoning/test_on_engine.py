@@ -66,7 +66,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 class Rig:
     """An engine on oracle models whose sampled tokens are counted apart from any ledger."""
 
-    def __init__(self, shape: Shape, settler: Settler, *, fail_at: Sequence[int] = ()) -> None:
+    def __init__(
+        self, shape: Shape, settler: Settler, *, fail_at: Sequence[int] = (), wired: bool = True
+    ) -> None:
         info = oracle_info(max_model_len=160)
         self.infos = {
             "policy": msgspec.structs.replace(info, tokenizer=WordTokenizer(), profile=PROFILE),
@@ -97,8 +99,8 @@ class Rig:
             max_step_tokens=shape.max_step_tokens,
             max_chunk_tokens=shape.max_chunk_tokens,
             check=True,
-            settle=settler.settle,
-            due=settler.due,
+            settle=settler.settle if wired else None,
+            due=settler.due if wired else None,
             make_stop_watch=ThinkingWatch,
         )
 
@@ -201,7 +203,7 @@ async def _set_later(event: anyio.Event, turns: int) -> None:
 def run(shape: Shape, names: Sequence[str], strategy: Strategy, budget: Budget, **options: Any):
     settler = Settler()
     fail_at = options.pop("fail_at", ())
-    rig = Rig(shape, settler, fail_at=fail_at)
+    rig = Rig(shape, settler, fail_at=fail_at, wired=options.pop("wired", True))
 
     async def main():
         return await solve_all(rig, settler, names, strategy, budget, **options)
@@ -339,3 +341,10 @@ def test_token_statistics_reach_every_step() -> None:
     assert len(steps) > 1
     assert all(len(step.stats) == len(step.tokens) for step in steps)
     assert [one for step in steps for one in step.stats] == list(whole.stats[:-2])
+
+
+def test_an_engine_that_knows_nothing_of_the_settler_does_not_hang():
+    budget = Budget(tokens=250)
+    wired, _ = run(Shape(), ["a"], Samples(n=8), budget, reproducible=True)
+    bare, _ = run(Shape(), ["a"], Samples(n=8), budget, reproducible=True, wired=False)
+    assert bare["a"].usage.tokens == wired["a"].usage.tokens == 250
