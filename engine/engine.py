@@ -164,6 +164,7 @@ class Engine:
             exact_meter=True,
             kv_account=True,
             seeds=True,
+            speculates=True,
         )
 
     @property

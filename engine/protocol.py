@@ -13,6 +13,7 @@ from typing import NewType, Protocol
 import msgspec
 
 from .sampling.detail import Alternatives, TokenStats
+from .drafting.params import Speculate
 from .sampling.params import SamplingParams
 from .text.profile import ModelProfile
 from .text.step_format import StepFormat
@@ -31,6 +32,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     exact_meter: bool = False
     kv_account: bool = False
     seeds: bool = False
+    speculates: bool = False
 
 
 class ModelCost(msgspec.Struct, frozen=True):
@@ -128,8 +130,9 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     """What the engine really did for one account; it may differ between runs of one seed. Written by the
     engine only.
 
-    Positions unless named otherwise. `kv_peak_tokens` counts a shared position once,
-    `kv_unshared_peak_tokens` once per sequence that holds it.
+    Positions unless named otherwise. Each computed row is one of prefill, decode, score, recomputed and
+    draft; `accepted_tokens` are those drafts that stayed, the others were wasted. `kv_peak_tokens` counts a
+    shared position once, `kv_unshared_peak_tokens` once per sequence that holds it.
     """
 
     computed_flops: int = 0
@@ -151,13 +154,15 @@ class EngineUsage(msgspec.Struct, kw_only=True):
 
 class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
-    search.
+    search. `speculate` changes neither tokens nor charges, only how many steps they take; a back end without
+    `Capabilities.speculates` does not get one.
     """
 
     sampling: SamplingParams
     stop: StopRule
     max_tokens: int
     order: tuple[int, ...] = ()
+    speculate: Speculate | None = None
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,23 +219,29 @@ class Runner:
     def _draw(self, plan: ModelPlan, packed: _Packed, hidden: Tensor) -> _Draws:
         """Sample the spans that ask and the kept rows; keep the rows that later steps sample from."""
         first_row = {id(span): first for span, first in zip(packed.spans, packed.first_row, strict=True)}
-        asking = [span for span in plan.spans if span.samples or span.keep_logits]
         samples: list[Sample] = []
         draws: list[Draw] = []
         parts: list[Tensor] = []
-        if asking:
-            last_rows = [first_row[id(span)] + len(span.tokens) - 1 for span in asking]
-            if last_rows != list(range(hidden.shape[0])):
-                hidden = hidden.index_select(0, torch.tensor(last_rows, device=hidden.device))
+        keeping: dict[SeqId, int] = {}
+        places: dict[int, int] = {}  # packed row -> its row of logits
+        for span in plan.spans:
+            base = first_row[id(span)] - span.start
+            if span.keep_logits:
+                last = base + span.start + len(span.tokens) - 1
+                keeping[span.seq] = places.setdefault(last, len(places))
+            for sample in span.samples:
+                row = places.setdefault(base + sample.position - 1, len(places))
+                samples.append(sample)
+                draws.append(_draw_from(row, sample))
+        if places:
+            rows = list(places)
+            if rows != list(range(hidden.shape[0])):
+                hidden = hidden.index_select(0, torch.tensor(rows, device=hidden.device))
             logits = self._decoder.head(hidden, self._row_tile)
             parts.append(logits)
-            for row, span in enumerate(asking):
-                if span.keep_logits:
-                    self._kept[span.seq] = logits[row].clone()
-                samples += span.samples
-                draws += [_draw_from(row, sample) for sample in span.samples]
-        offset = len(asking)
-        for row, kept in enumerate(plan.kept_samples, start=offset):
+            for seq, row in keeping.items():
+                self._kept[seq] = logits[row].clone()
+        for row, kept in enumerate(plan.kept_samples, start=len(places)):
             parts.append(self._kept[kept.source][None])
             samples.append(kept.sample)
             draws.append(_draw_from(row, kept.sample))
@@ -254,9 +260,9 @@ def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> 
     not_drawn: list[NotDrawn] = []
     for sample, one in zip(samples, found, strict=True):
         if isinstance(one, NoToken):
-            not_drawn.append(NotDrawn(sample.seq, one.reason))
+            not_drawn.append(NotDrawn(sample.seq, one.reason, sample.ahead))
         else:
-            drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail))
+            drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail, sample.ahead))
     return _Draws(tuple(drawn), tuple(not_drawn))
 
 

@@ -19,6 +19,8 @@ class Board:
         self._requests: dict[int, Request] = {}
         self._outcomes: list[Outcome] = []
         self._deltas: list[Delta] = []
+        self._ended: set[int] = set()
+        """Accounts (by their usage) of `_outcomes`."""
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -38,7 +40,12 @@ class Board:
 
     def reject(self, request: int, seq: Sequence, error: Exception) -> None:
         """The request could not even be made."""
+        self._ended.add(id(seq.account.usage))
         self._outcomes.append(Outcome(request, seq.id, seq.known, None, error))
+
+    def ended_beside(self, request: Request) -> bool:
+        """Whether a request of the same account ended since the last `take`."""
+        return id(request.seq.account.usage) in self._ended
 
     def start(self, request: Request) -> None:
         """waiting -> running"""
@@ -88,6 +95,7 @@ class Board:
         """What ended and what was gained since the last call."""
         outcomes, deltas = self._outcomes, self._deltas
         self._outcomes, self._deltas = [], []
+        self._ended.clear()
         return outcomes, deltas
 
     def close(self) -> None:
@@ -120,4 +128,5 @@ class Board:
         seq = request.seq
         value = None if isinstance(result, Exception) else result
         error = result if isinstance(result, Exception) else None
+        self._ended.add(id(seq.account.usage))
         self._outcomes.append(Outcome(request.id, seq.id, seq.known, value, error))

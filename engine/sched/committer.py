@@ -13,7 +13,7 @@ from .plan import Drawn, ModelResult, NotDrawn, SpanScores
 from .request import ExtendRequest, ScoreRequest
 
 _Found = Mapping[SeqId, Drawn | NotDrawn]
-"""What came of each sequence's sample."""
+"""What came of each sequence's sample; those behind a draft are `speculation`'s."""
 
 
 class Committer:
@@ -29,7 +29,7 @@ class Committer:
     def commit(self, draft: Draft, model: str, result: ModelResult) -> None:
         spans, draws = draft.of_model(model)
         scores = {found.seq: found for found in result.scores}
-        drawn: _Found = {found.seq: found for found in (*result.drawn, *result.not_drawn)}
+        drawn: _Found = {one.seq: one for one in (*result.drawn, *result.not_drawn) if one.ahead == 0}
         for span in spans:
             self._write(span, draft.step_id)
         for span in spans:
@@ -38,7 +38,7 @@ class Committer:
             self._read(span, scores.get(span.holder.id))
         for span in spans:
             for request in span.samplers:
-                self._take(request, drawn[request.seq.id])
+                self.take(request, drawn[request.seq.id])
         for planned in draws:
             self._take_kept(planned, drawn[planned.request.seq.id], draft.step_id)
         for span in spans:
@@ -89,7 +89,7 @@ class Committer:
         if request.complete:
             self._board.scored(request)
 
-    def _take(self, request: ExtendRequest, found: Drawn | NotDrawn) -> None:
+    def take(self, request: ExtendRequest, found: Drawn | NotDrawn) -> None:
         """The sampled token goes on the sequence, which from now on is on its own."""
         seq = request.seq
         if isinstance(found, NotDrawn):
@@ -115,7 +115,7 @@ class Committer:
             request.grant.commit(planned.trunk.known, sampled=isinstance(found, Drawn))
         if planned.trunk.logits_kept:
             self._kept.keep(planned.trunk)
-        self._take(request, found)
+        self.take(request, found)
 
     def _keep(self, span: PlannedSpan) -> None:
         """The runner kept the row's logits; a trunk whose members are all gone by now does not need them."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ..kv.prefix import BlockHash
 from ..protocol import SeqId
+from .ahead import Ahead
 from .kept import KeptRows
 from .memory import ModelMemory, Reservation
 from .plan import KeptSample, ModelPlan, Sample, Span, StepPlan
@@ -16,6 +17,7 @@ class PlannedSpan:
     """Rows `start <= p < end` of a holder, computed for `driver`; `samplers` draw from the last one."""
 
     __slots__ = (
+        "ahead",
         "driver",
         "end",
         "holder",
@@ -38,6 +40,7 @@ class PlannedSpan:
         self.reservation = reservation
         self.samplers: list[ExtendRequest] = []
         self.keeps = False
+        self.ahead: Ahead | None = None
         self.reads: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if isinstance(driver, ScoreRequest):
             self.reads = driver.reads(start, end)
@@ -54,13 +57,18 @@ class PlannedSpan:
         self.keeps = self._samples_later()
         source = self.driver.seq.tokens
         rewards, logprobs = self.reads
+        tokens, blocks, drafted = source[self.start : self.end], self.reservation.blocks, 0
+        if self.ahead is not None:
+            tokens = [*tokens, *self.ahead.tokens]
+            blocks = (*blocks, *self.ahead.fresh) if self.ahead.fresh else blocks
+            drafted = len(self.ahead.tokens)
         return Span(
             seq=holder.id,
             start=self.start,
-            tokens=tuple(source[self.start : self.end]),
-            blocks=self.reservation.blocks,
+            tokens=tuple(tokens),
+            blocks=blocks,
             write_from=self.write_from,
-            samples=tuple([draw(request) for request in self.samplers]),
+            samples=tuple([draw(r, ahead) for r in self.samplers for ahead in range(drafted + 1)]),
             keep_logits=self.keeps,
             reward_at=rewards,
             logprob_at=logprobs,
@@ -107,6 +115,15 @@ class Draft:
         self.spans[span.holder.id] = span
         self.rows_left -= span.end - span.start
         self._note_production(span)
+
+    def add_ahead(self, span: PlannedSpan, ahead: Ahead) -> None:
+        """Rows of a draft behind those of a span."""
+        span.ahead = ahead
+        self.rows_left -= len(ahead.tokens)
+
+    def sampled_rows(self, model: str) -> int:
+        """Spans of a model whose last row is drawn from."""
+        return sum(bool(span.samplers) for span in self.spans.values() if span.holder.memory.name == model)
 
     def add_draw(self, draw: PlannedDraw) -> None:
         self.draws.append(draw)
@@ -156,9 +173,10 @@ class Draft:
             self._producing.add(memory.block_hash(holder, number))
 
 
-def draw(request: ExtendRequest) -> Sample:
+def draw(request: ExtendRequest, ahead: int = 0) -> Sample:
+    """The request's next token; with `ahead`, the one that many positions behind it."""
     seq = request.seq
-    return Sample(seq.id, seq.seed, seq.known, request.params.sampling, request.rules)
+    return Sample(seq.id, seq.seed, seq.known + ahead, request.params.sampling, request.rules, ahead)
 
 
 def failed_requests(draft: Draft, model: str) -> list[Request]:

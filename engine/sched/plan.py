@@ -17,6 +17,7 @@ class Sample(NamedTuple):
     """Draw the token for `position` of sequence `seq` with that sequence's own noise.
 
     `rules` are the request's own object, with the counts of its sequence as they stand when the step runs.
+    `ahead` is how many tokens of a draft stand before the position.
     """
 
     seq: SeqId
@@ -24,6 +25,7 @@ class Sample(NamedTuple):
     position: int
     params: SamplingParams
     rules: RowRules | None = None
+    ahead: int = 0
 
 
 class Copy(NamedTuple):
@@ -39,10 +41,11 @@ class Span(msgspec.Struct, frozen=True):
     Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers `[0, start +
     len(tokens))`; the same tuple object is passed while the table is unchanged. KV of rows before
     `write_from` already stands in shared or published blocks: those rows are computed and their write goes to
-    the trash block. `samples` draw from the last row's logits (several for children forked before their first
-    token). `keep_logits` asks the runner to keep that row under `seq` for later `KeptSample`s. `reward_at`
-    and `logprob_at` are positions within the span: the reward head's value at p, the log-probability of the
-    token at p + 1 (`targets`) given row p.
+    the trash block. `samples` draw from the row before their position: the last one (several samples for
+    children forked before their first token), or, where the last tokens are a draft, one from each row from
+    the last known token on. `keep_logits` asks the runner to keep the last row under `seq` for later
+    `KeptSample`s. `reward_at` and `logprob_at` are positions within the span: the reward head's value at p,
+    the log-probability of the token at p + 1 (`targets`) given row p.
     """
 
     seq: SeqId
@@ -91,6 +94,7 @@ class Drawn(NamedTuple):
     token: int
     logprob: float
     detail: TokenDetail | None = None
+    ahead: int = 0
 
 
 class NotDrawn(NamedTuple):
@@ -98,6 +102,7 @@ class NotDrawn(NamedTuple):
 
     seq: SeqId
     reason: str
+    ahead: int = 0
 
 
 class SpanScores(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from branchwise.engine.drafting.params import Speculate
 from branchwise.engine.kv.pool import BlockPool
 from branchwise.engine.kv.prefix import KvIdentity, PrefixIndex
 from branchwise.engine.protocol import (
@@ -35,6 +36,7 @@ def extend_params(
     temperature: float = 1.0,
     sampling: SamplingParams | None = None,
     order: tuple[int, ...] = (),
+    speculate: Speculate | None = None,
     **stop: object,
 ) -> ExtendParams:
     return ExtendParams(
@@ -42,6 +44,7 @@ def extend_params(
         stop=StopRule(**stop),  # pyright: ignore[reportArgumentType]
         max_tokens=max_tokens,
         order=order,
+        speculate=speculate,
     )
 
 

@@ -218,11 +218,10 @@ class OracleRunner:
         self.rows += len(span.tokens)
         for position in range(span.start, end):
             self.row_positions[prefix_digest(prefix[: position + 1]), position] += 1
-        if span.samples or span.keep_logits:
-            row = Row(prefix)
-            found.extend(self._draw(row, sample) for sample in span.samples)
-            if span.keep_logits:
-                self.kept[span.seq] = row
+        for sample in span.samples:
+            found.append(self._draw(Row(prefix[: sample.position]), sample))
+        if span.keep_logits:
+            self.kept[span.seq] = Row(prefix)
         if span.reward_at or span.logprob_at:
             rows = {p: Row(prefix[: p + 1]) for p in {*span.reward_at, *span.logprob_at}}
             rewards = tuple(rows[position].reward() for position in span.reward_at)
@@ -254,9 +253,9 @@ class OracleRunner:
             target = row.target(params, prompt_length, rules.end_ids.tolist())
         token = row.draw(target, sample.seed, sample.position, params)
         if target[token] == -math.inf:
-            return NotDrawn(sample.seq, "nothing is left to draw")
+            return NotDrawn(sample.seq, "nothing is left to draw", sample.ahead)
         detail = token_detail(row.logits, target, token, params)
-        return Drawn(sample.seq, token, row.logprob(token), detail)
+        return Drawn(sample.seq, token, row.logprob(token), detail, sample.ahead)
 
 
 def _check_counts(counts: TokenCounts, tokens: Sequence[int], prompt_length: int) -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import os
 from itertools import islice
+import random
 
+from branchwise.engine.drafting.params import Ngram, Speculate, Suffix
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
     EngineUsage,
@@ -27,6 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.checks import RecordingMeter, Rig, extend_params
+from support.drafters import RandomDrafter, steer
 from support.oracle import EOS, NaiveEngine, oracle_info
 
 MAX_LEN = 30
@@ -39,6 +42,7 @@ SAMPLING = [
     SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
     SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
 ]
+SPECULATE = [None, Ngram(k=3), Suffix(k=6)]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
 
@@ -94,14 +98,21 @@ class EngineMachine(RuleBasedStateMachine):
         chunk=st.sampled_from([1, 5, 64]),
         kept=st.sampled_from([0, 1, 64]),
         digest_bytes=st.sampled_from([1, 16]),
+        fixed_rows=st.sampled_from([0.1, 1000.0]),
+        drafts=st.integers(0, 99),
     )
-    def start(self, blocks: int, rows: int, chunk: int, kept: int, digest_bytes: int) -> None:
+    def start(
+        self, blocks: int, rows: int, chunk: int, kept: int, digest_bytes: int, fixed_rows: float, drafts: int
+    ) -> None:
         infos = [
             oracle_info("policy", max_model_len=MAX_LEN),
             oracle_info("prm", max_model_len=MAX_LEN, head="reward"),
         ]
-        limits = StepLimits(max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept)
+        limits = StepLimits(
+            max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept, verify_fixed_rows=fixed_rows
+        )
         self.rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
+        steer(self.rig, RandomDrafter(random.Random(drafts)))
         self.usage = EngineUsage()
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
@@ -170,6 +181,7 @@ class EngineMachine(RuleBasedStateMachine):
         strings=st.sampled_from([(), ("3",), ("17 4", "8")]),
         budget=st.sampled_from([None, None, 0, 3]),
         order=st.integers(0, 2),
+        speculate=st.sampled_from(SPECULATE),
     )
     def extend(
         self,
@@ -180,6 +192,7 @@ class EngineMachine(RuleBasedStateMachine):
         strings: tuple[str, ...],
         budget: int | None,
         order: int,
+        speculate: Speculate | None,
     ) -> None:
         lm = [seq for seq in self.idle() if self.models[seq] == "policy"]
         if not lm:
@@ -189,6 +202,7 @@ class EngineMachine(RuleBasedStateMachine):
             count,
             sampling=sampling,
             order=(order,),
+            speculate=speculate,
             strings=strings,
             eos_ids=frozenset({EOS, 5} if eos else ()),
         )
@@ -203,8 +217,17 @@ class EngineMachine(RuleBasedStateMachine):
         tokens=st.integers(4, 20),
         steps=st.integers(0, 6),
         keep_root=st.booleans(),
+        speculate=st.sampled_from(SPECULATE),
     )
-    def burst(self, prompt: list[int], children: int, tokens: int, steps: int, keep_root: bool) -> None:
+    def burst(
+        self,
+        prompt: list[int],
+        children: int,
+        tokens: int,
+        steps: int,
+        keep_root: bool,
+        speculate: Speculate | None,
+    ) -> None:
         """A best-of-n that outgrows the pool, some steps into it."""
         root = self.rig.open(prompt, seed=self.fresh_seed(), model="policy", usage=self.usage)
         self.remember(root, prompt, self.next_seed, "policy", None)
@@ -212,7 +235,7 @@ class EngineMachine(RuleBasedStateMachine):
         for child, seed in zip(self.rig.fork(root, seeds), seeds, strict=True):
             self.remember(child, prompt, seed, "policy", root)
             pending = self.pend(child, None)
-            pending.params = extend_params(tokens, order=(0, child))
+            pending.params = extend_params(tokens, order=(0, child), speculate=speculate)
             self.pending[self.rig.extend(child, pending.params, pending.meter)] = pending
         if not keep_root:
             self.rig.scheduler.release(root)
@@ -290,6 +313,8 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.rig.tokens(seq) == tokens
         usage, runners = self.usage, self.rig.runners.values()
         rows = usage.prefill_tokens + usage.decode_tokens + usage.score_tokens + usage.recomputed_tokens
+        rows += usage.draft_tokens
+        assert usage.accepted_tokens <= usage.draft_tokens
         assert rows == sum(runner.rows for runner in runners)
 
     def teardown(self) -> None:

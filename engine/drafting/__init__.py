@@ -1,0 +1,1 @@
+"""Drafts: tokens guessed ahead of the model, which one step then verifies together."""

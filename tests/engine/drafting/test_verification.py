@@ -1,0 +1,209 @@
+"""Drafts change how many steps a text takes and nothing else: not a token, not a charge, not a block."""
+
+import random
+
+import pytest
+from branchwise.engine.drafting.params import Ngram
+from branchwise.engine.protocol import EngineUsage, SeqId, Verdict
+from branchwise.engine.sched.plan import ModelPlan
+from branchwise.engine.sched.scheduler import StepLimits
+from branchwise.engine.text.stop import Stop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.checks import RecordingMeter, Rig, extend_params
+from support.drafters import RandomDrafter, SteeredDrafter, steer
+from support.oracle import NaiveEngine
+
+PROMPT = [7] * 9
+PAYS = StepLimits(verify_fixed_rows=1000.0)
+K = 6
+
+
+def steered(right: int, **options: object) -> Rig:
+    """A rig whose drafts have their first `right` tokens right."""
+    rig = Rig(limits=PAYS, **options)  # pyright: ignore[reportArgumentType]
+    steer(rig, SteeredDrafter(lambda k: min(right, k)))
+    return rig
+
+
+def kv(rig: Rig, seq: SeqId) -> list[tuple[int, int] | None]:
+    """(token, position) in each slot of the committed positions of `seq`."""
+    sequence, size = rig.scheduler.family.sequences[seq], rig.runner.block_size
+    blocks = sequence.table.blocks
+    return [rig.runner.slots[blocks[p // size] * size + p % size] for p in range(sequence.computed)]
+
+
+@pytest.mark.parametrize("right", range(K + 1))
+@pytest.mark.parametrize("length", [9, 10, 11, 12])
+@pytest.mark.pins("openvino.genai#4190", "mlxcel#994", "vllm#56734")
+def test_after_every_rejection_the_kv_is_that_of_a_fresh_prefill(right: int, length: int) -> None:
+    rig = steered(right)
+    prompt = [7] * length
+    seq = rig.open(prompt, seed=5)
+    request = rig.extend(seq, extend_params(30, speculate=Ngram(k=K)))
+    while request not in rig.outcomes:
+        rig.step()
+        sequence = rig.scheduler.family.sequences[seq]
+        assert kv(rig, seq) == [(token, p) for p, token in enumerate(sequence.tokens[: sequence.computed])]
+        assert len(sequence.table) == -(-sequence.computed // rig.runner.block_size)
+    assert list(rig.extension(request).tokens) == NaiveEngine.extend(prompt, 5, extend_params(30), 4096)[0]
+
+
+def test_a_right_draft_of_k_gains_k_and_one_tokens_per_step() -> None:
+    rig, usage = steered(K), EngineUsage()
+    seq = rig.open(PROMPT, seed=5, usage=usage)
+    rig.extend_now(seq, extend_params(1 + 4 * (K + 1), speculate=Ngram(k=K)))
+    assert rig.runner.steps == 1 + 4
+    assert (usage.draft_tokens, usage.accepted_tokens) == (4 * K, 4 * K)
+
+
+def test_computed_flops_count_drafts_and_charges_do_not() -> None:
+    meters, usages = [], []
+    for speculate in (None, Ngram(k=K)):
+        rig, meter, usage = steered(3), RecordingMeter(), EngineUsage()
+        seq = rig.open(PROMPT, seed=5, usage=usage)
+        rig.extend_now(seq, extend_params(20, speculate=speculate), meter)
+        meters.append(meter)
+        usages.append(usage)
+    plain, drafted = meters
+    assert plain.granted == drafted.granted
+    assert plain.committed == drafted.committed
+    assert usages[0].computed_flops < usages[1].computed_flops
+    assert usages[1].draft_tokens > usages[1].accepted_tokens > 0
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 1000),
+    blocks=st.integers(9, 60),
+    rows=st.integers(1, 30),
+    chunk=st.integers(1, 9),
+    temperature=st.sampled_from([0.0, 1.0]),
+    eos=st.frozensets(st.integers(0, 49), max_size=3),
+    strings=st.sampled_from([(), ("3",), ("17 4", "8")]),
+    wants=st.lists(st.integers(1, 20), min_size=1, max_size=6),
+    budget=st.none() | st.integers(0, 40),
+)
+def test_no_drafter_ever_changes_the_output(
+    seed: int,
+    blocks: int,
+    rows: int,
+    chunk: int,
+    temperature: float,
+    eos: frozenset[int],
+    strings: tuple[str, ...],
+    wants: list[int],
+    budget: int | None,
+) -> None:
+    limits = StepLimits(max_rows=rows, max_chunk_rows=chunk, verify_fixed_rows=1000.0)
+    rig = Rig(num_blocks=blocks, max_model_len=32, limits=limits)
+    steer(rig, RandomDrafter(random.Random(seed)))
+    root = rig.open(PROMPT, seed=seed)
+    meters = [RecordingMeter(budget) for _ in wants]
+    requests = []
+    for child, want, meter in zip(rig.fork(root, range(100, 100 + len(wants))), wants, meters, strict=True):
+        params = extend_params(
+            want, temperature=temperature, eos_ids=eos, strings=strings, speculate=Ngram(k=K)
+        )
+        requests.append((rig.extend(child, params, meter), params))
+    rig.run()
+    for (request, params), child_seed, meter in zip(requests, range(100, 106), meters, strict=False):
+        found = rig.extension(request)
+        tokens, logprobs, stop = NaiveEngine.extend(PROMPT, child_seed, params, 32)
+        assert meter.balance() == (0, 0, 0)
+        assert sum(work.tokens for work in meter.committed) == found.generated
+        if found.stop is Stop.BUDGET:
+            assert found.generated == budget
+        else:
+            assert (list(found.tokens), list(found.logprobs), found.stop) == (tokens, logprobs, stop)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DEFER, Verdict.YIELD])
+def test_an_accepted_run_is_cut_where_the_meter_does_not_grant(verdict: Verdict) -> None:
+    rig, meter = steered(K), RecordingMeter()
+    seq = rig.open(PROMPT, seed=5)
+    request = rig.extend(seq, extend_params(20, speculate=Ngram(k=K)), meter)
+    rig.step()
+    meter.verdicts = [Verdict.GRANTED, Verdict.GRANTED, verdict]
+    rig.step()
+    assert len(rig.tokens(seq)) == len(PROMPT) + 1 + 2
+    rig.run(request)
+    assert list(rig.extension(request).tokens) == NaiveEngine.extend(PROMPT, 5, extend_params(20), 4096)[0]
+
+
+def test_nothing_more_is_granted_once_a_sibling_has_ended() -> None:
+    """What its search decides when it hears of that comes first."""
+    rig = steered(K)
+    root = rig.open(PROMPT, seed=5)
+    first, second = rig.fork(root, [1, 2])
+    short = rig.extend(first, extend_params(2, order=(0,)))
+    rig.extend(second, extend_params(20, order=(1,), speculate=Ngram(k=K)))
+    rig.step()
+    rig.step()
+    assert short in rig.outcomes
+    assert len(rig.tokens(second)) == len(PROMPT) + 2
+
+
+def test_siblings_take_their_accepted_tokens_in_turn() -> None:
+    """A meter that lets nobody run ahead of the others sees them advance together."""
+    rig = steered(K)
+    root = rig.open(PROMPT, seed=5)
+    asked: list[int] = []
+
+    class Turns(RecordingMeter):
+        def __init__(self, who: int) -> None:
+            super().__init__()
+            self.who = who
+
+        def grant(self, work):  # type: ignore[no-untyped-def]
+            asked.append(self.who)
+            return super().grant(work)
+
+    for index, child in enumerate(rig.fork(root, [1, 2, 3])):
+        rig.extend(child, extend_params(20, order=(index,), speculate=Ngram(k=K)), Turns(index))
+    rig.step()
+    rig.step()
+    assert asked[3:] == [0, 1, 2] * (K + 1)
+
+
+def test_drafts_take_free_blocks_only_and_never_evict() -> None:
+    rig = steered(K, num_blocks=8)
+    other = rig.open([3] * 12, seed=1)
+    rig.extend_now(other, extend_params(1))
+    rig.scheduler.release(other)
+    cached = rig.pool.cached
+    assert cached == 3
+    seq = rig.open(PROMPT, seed=5)
+    request = rig.extend(seq, extend_params(7, speculate=Ngram(k=K)))
+    while request not in rig.outcomes:
+        rig.step()
+        assert rig.pool.cached >= cached
+    assert rig.pool.evictions == 0
+
+
+def test_a_failed_step_gives_the_blocks_of_its_drafts_back() -> None:
+    rig = steered(K)
+    seq = rig.open(PROMPT, seed=5)
+    request = rig.extend(seq, extend_params(20, speculate=Ngram(k=K)))
+    rig.step()
+
+    def fail(plan: ModelPlan) -> None:
+        assert len(plan.spans[0].tokens) == 1 + K
+        raise ConnectionError("injected")
+
+    rig.runner.before_step = fail
+    rig.step()
+    assert rig.outcomes[request].error is not None
+    rig.scheduler.release(seq)
+    assert rig.pool.owned == 0
+
+
+def test_drafts_stop_at_the_context_and_at_max_tokens() -> None:
+    rig = steered(K, max_model_len=20)
+    seq = rig.open(PROMPT, seed=5)
+    found = rig.extend_now(seq, extend_params(50, speculate=Ngram(k=K)))
+    assert (found.stop, len(rig.tokens(seq))) == (Stop.CONTEXT, 20)
+    rig = steered(K)
+    seq = rig.open(PROMPT, seed=5)
+    found = rig.extend_now(seq, extend_params(5, speculate=Ngram(k=K)))
+    assert (found.stop, len(found.tokens), rig.runner.steps) == (Stop.LENGTH, 5, 2)
