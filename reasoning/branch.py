@@ -22,6 +22,7 @@ from .graph import Node, NodeState
 from .mirror import IdMirror, Mirror, open_mirror
 from .run import Run, branch_seed
 from .scoring import score_branch
+from .speculating import checked_speculate
 from .trail import Trail
 
 MAX_UNBOUNDED_FORK = 4096
@@ -179,15 +180,14 @@ class SearchBranch:
         stop: Sequence[str] = (),
     ) -> Step:
         self.check_idle("extend")
-        if speculate is not None:
-            raise CapabilityError(f"speculate={speculate!r}: this engine drafts no tokens; leave it out")
+        method = self.run.speculate if speculate is None else checked_speculate(speculate, self.run.backend)
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"extend(max_tokens={max_tokens}): give 1 or more")
         if self.model != self.run.policy and model == "policy":
             model = self.model
         self.busy = True
         try:
-            leg = Leg(sampling or self.run.sampling, model, tuple(stop))
+            leg = Leg(sampling or self.run.sampling, model, tuple(stop), method)
             return await extend_branch(self, until, max_tokens, leg)
         finally:
             self.busy = False

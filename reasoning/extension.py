@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import anyio.lowlevel
 import msgspec
 
+from ..engine.drafting.params import Speculate
 from ..engine.protocol import ExtendParams, Extension
 from ..engine.sampling.params import SamplingParams
 from ..engine.text.stop import Stop, StopRule, Until
@@ -28,6 +29,7 @@ class Leg(msgspec.Struct, frozen=True):
     sampling: SamplingParams
     model: str
     strings: tuple[str, ...]
+    speculate: Speculate | None
 
 
 async def extend_branch(branch: "SearchBranch", until: Until, max_tokens: int | None, leg: Leg) -> Step:
@@ -100,7 +102,9 @@ async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -
         mark=run.step_mark,
         tokens_per_step=run.tokens_per_step,
     )
-    params = ExtendParams(sampling=leg.sampling, stop=rule, max_tokens=limit, order=branch.path)
+    params = ExtendParams(
+        sampling=leg.sampling, stop=rule, max_tokens=limit, order=branch.path, speculate=leg.speculate
+    )
     try:
         extension = await run.backend.extend(sequence, params, meter)
         await run.clock.finish(ticket)

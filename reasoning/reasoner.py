@@ -26,6 +26,7 @@ from .settle import Settler
 from .solution import Solution
 from .solve import run_search
 from .source import ModelSource
+from .speculating import checked_speculate
 from .stepping import parse_step
 
 DEFAULT_BUDGET = Budget(tokens=16384)
@@ -140,6 +141,7 @@ class Reasoner:
         temperature: float | None = None,
         max_tokens: int | None = None,
         step: str | None = None,
+        speculate: str | None = None,
         namespace: str = "",
         on_event: Callable[[Event], None] | None = None,
         interrupt: anyio.Event | None = None,
@@ -147,7 +149,8 @@ class Reasoner:
         """Solve one problem; see `Solution` for what comes back whatever ended it.
 
         `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run
-        apart. `step` is "mark:TEXT" or "tokens:N". `interrupt` ends the search with reason cancelled.
+        apart. `step` is "mark:TEXT" or "tokens:N". `speculate` is "ngram(k=4)" or "suffix(k=8)": another
+        speed, the same solution. `interrupt` ends the search with reason cancelled.
         Raises `UsageError`, `CapabilityError`.
         """
         if isinstance(strategy, str):
@@ -179,6 +182,7 @@ class Reasoner:
             tokens_per_step=stepping.tokens,
             max_tokens=max_tokens,
             think=think,
+            speculate=checked_speculate(speculate, self.backend),
             namespace=namespace,
             on_event=on_event,
         )

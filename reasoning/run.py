@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import structlog
 
 from ..engine.errors import CapabilityError
+from ..engine.drafting.params import Speculate
 from ..engine.protocol import Backend, EngineUsage, ModelInfo, Verdict
 from ..engine.sampling.params import SamplingParams
 from ..verifiers.base import Verifier
@@ -58,6 +59,7 @@ class Run:
         tokens_per_step: int | None = None,
         max_tokens: int | None = None,
         think: bool | None = None,
+        speculate: Speculate | None = None,
         namespace: str = "",
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
@@ -75,6 +77,7 @@ class Run:
         self.tokens_per_step = tokens_per_step
         self.max_tokens = max_tokens
         self.think = think
+        self.speculate = speculate
         self.namespace = namespace
         self.usage = EngineUsage()
         self.graph = SearchGraph()

@@ -102,7 +102,8 @@ class Branch(Protocol):
         speculate: str | None = None,
         stop: Sequence[str] = (),
     ) -> Step:
-        """Generate. Never raises for a spent budget: the step says so."""
+        """Generate. Never raises for a spent budget: the step says so. `speculate` ("ngram(k=4)",
+        "suffix(k=8)"; None: as the search has it) changes the speed only."""
         ...
 
     async def conclude(self, *, max_tokens: int | None = None) -> Step:

@@ -51,7 +51,7 @@ class Speculation:
     def __init__(self, board: Board, take: Take, cost: VerifyCost, *, max_chunk_rows: int) -> None:
         self._board = board
         self._take = take
-        self._cost = cost
+        self.cost = cost
         self._max_chunk_rows = max_chunk_rows
         self.drafters: dict[type[Speculate], Drafter] = {Ngram: NgramDrafter(), Suffix: SuffixDrafter()}
         self._lengths: dict[SeqId, DraftLength] = {}
@@ -65,7 +65,7 @@ class Speculation:
             if most <= 0:
                 continue
             sampled = draft.sampled_rows(candidate.span.holder.memory.name)
-            length = self._length(candidate.request.seq).choose(most, self._cost.marginal(sampled))
+            length = self._length(candidate.request.seq).choose(most, self.cost.marginal(sampled))
             if length == 0:
                 continue
             tokens = self.drafters[type(candidate.method)].propose(candidate.request.seq, length)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from ...engine.drafting.params import parse_speculate
 from ...engine.errors import UsageError
 from ...strategies.base import Strategy
 from ...strategies.grammar import parse_strategy, with_settings
@@ -52,6 +53,13 @@ def checked_step(step: str | None) -> str | None:
     """`step`, where it is of the form that `Reasoner.solve` reads."""
     parse_step(step)
     return step
+
+
+def checked_speculate(text: str | None) -> str | None:
+    """`text`, where it is of the form that `Reasoner.solve` reads."""
+    if text is not None:
+        parse_speculate(text)
+    return text
 
 
 def check_readable(problem: str, model: str) -> None:

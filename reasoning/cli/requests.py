@@ -34,6 +34,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None
     max_tokens: int | None
     step: str | None
+    speculate: str | None
 
 
 class Printing(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from .checks import (
     checked_device,
     checked_dtype,
     checked_source,
+    checked_speculate,
     checked_step,
     checked_strategy,
     checked_verifier,
@@ -136,6 +137,14 @@ def solve(
             rich_help_panel=_ENGINE,
         ),
     ] = None,
+    speculate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ngram(k=4)|suffix(k=8)",
+            help="Verify guessed tokens together: another speed, the same result.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -165,6 +174,7 @@ def solve(
         temperature=temperature,
         max_tokens=max_tokens,
         step=checked_step(step),
+        speculate=checked_speculate(speculate),
     )
     opening = Opening(
         model=checked_source(model),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import anyio
 import msgspec
 import pytest
+from branchwise.engine.drafting.adaptive import VerifyCost
 from branchwise.engine.engine import Engine, EngineModel
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
@@ -22,6 +23,7 @@ from branchwise.verifiers.problem import Problem
 from branchwise.verifiers.reward import RewardVerifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.drafters import RandomDrafter, steer
 from support.oracle import CountingTokenizer, IdStopWatch, OracleRunner, oracle_info
 from support.searching import Samples, outside_engine
 
@@ -104,6 +106,12 @@ class Rig:
             make_stop_watch=ThinkingWatch,
         )
 
+    def draft_at_random(self, seed: int) -> None:
+        """Proposals right and wrong, and never too dear."""
+        speculation = self.engine.scheduler.speculation
+        steer(speculation, RandomDrafter(random.Random(seed)))
+        speculation.cost = VerifyCost(fixed_rows=1e6)
+
     def sampled(self) -> int:
         return sum(self.runners["policy"].samples.values())
 
@@ -158,6 +166,7 @@ async def solve_all(
     reproducible: bool,
     interrupts: dict[str, int] | None = None,
     verifier: bool = False,
+    speculate: str | None = None,
 ) -> dict[str, Solution]:
     """Solve one problem per name, side by side; `interrupts` ends some after so many turns."""
     results: dict[str, Solution] = {}
@@ -175,6 +184,7 @@ async def solve_all(
                     seed=1,
                     verifier=RewardVerifier() if verifier else None,
                     interrupt=interrupt,
+                    speculate=speculate,
                 )
                 group.cancel_scope.cancel()
 
@@ -204,6 +214,10 @@ def run(shape: Shape, names: Sequence[str], strategy: Strategy, budget: Budget, 
     settler = Settler()
     fail_at = options.pop("fail_at", ())
     rig = Rig(shape, settler, fail_at=fail_at, wired=options.pop("wired", True))
+    drafts = options.pop("drafts", None)
+    if drafts is not None:
+        options["speculate"] = "ngram(k=5)"
+        rig.draft_at_random(drafts)
 
     async def main():
         return await solve_all(rig, settler, names, strategy, budget, **options)
@@ -348,3 +362,39 @@ def test_an_engine_that_knows_nothing_of_the_settler_does_not_hang():
     wired, _ = run(Shape(), ["a"], Samples(n=8), budget, reproducible=True)
     bare, _ = run(Shape(), ["a"], Samples(n=8), budget, reproducible=True, wired=False)
     assert bare["a"].usage.tokens == wired["a"].usage.tokens == 250
+
+
+@settings(max_examples=10)
+@given(
+    shape=shapes,
+    tokens=st.integers(1, 120),
+    flops=st.none() | st.integers(1, 600_000),
+    kv_tokens=st.none() | st.integers(1, 120),
+    drafts=st.integers(0, 99),
+    n=st.integers(1, 5),
+    stepwise=st.booleans(),
+)
+def test_same_result_with_drafts_under_any_budget(shape, tokens, flops, kv_tokens, drafts, n, stepwise):
+    budget = Budget(tokens=tokens, flops=flops, kv_tokens=kv_tokens)
+    strategy = Stepwise() if stepwise else Samples(n=n)
+    options = {"reproducible": True, "verifier": stepwise}
+    plain, _ = run(Shape(), ["a"], strategy, budget, **options)
+    drafted, _ = run(shape, ["a"], strategy, budget, drafts=drafts, **options)
+    assert outside_engine(drafted["a"]) == outside_engine(plain["a"])
+
+
+def test_siblings_in_lockstep_are_the_same_with_drafts():
+    budget = Budget(tokens=2000)
+    plain, _ = run(Shape(), ["a"], Samples(n=4), budget, reproducible=True)
+    drafted, _ = run(Shape(), ["a"], Samples(n=4), budget, reproducible=True, drafts=1)
+    assert outside_engine(drafted["a"]) == outside_engine(plain["a"])
+    assert drafted["a"].usage.engine["draft_tokens"] > 0
+
+
+def test_drafts_shorten_a_search_of_one_branch():
+    plain, before = run(Shape(), ["a"], Samples(n=1), Budget(tokens=100), reproducible=True)
+    drafted, after = run(Shape(), ["a"], Samples(n=1), Budget(tokens=100), reproducible=True, drafts=1)
+    assert after.runners["policy"].steps < before.runners["policy"].steps
+    assert outside_engine(drafted["a"]) == outside_engine(plain["a"])
+    assert 0 < drafted["a"].usage.engine["accepted_tokens"] < drafted["a"].usage.engine["draft_tokens"]
+    assert plain["a"].usage.engine["draft_tokens"] == 0

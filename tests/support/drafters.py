@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from branchwise.engine.drafting.params import Ngram, Suffix
 from branchwise.engine.sched.request import ExtendRequest
 from branchwise.engine.sched.sequence import Sequence as EngineSequence
+from branchwise.engine.sched.speculation import Speculation
 
-from .checks import Rig
 from .oracle import VOCAB, Row
 
 
@@ -60,7 +60,7 @@ class RandomDrafter:
         return None
 
 
-def steer(rig: Rig, drafter: SteeredDrafter | RandomDrafter) -> None:
+def steer(speculation: Speculation, drafter: SteeredDrafter | RandomDrafter) -> None:
     """Let `drafter` propose for every method."""
-    drafters = rig.scheduler.speculation.drafters
+    drafters = speculation.drafters
     drafters[Ngram] = drafters[Suffix] = drafter

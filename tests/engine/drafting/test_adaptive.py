@@ -85,7 +85,7 @@ def test_a_large_batch_is_not_worth_verifying() -> None:
 
 def test_an_engine_stops_drafting_within_16_steps() -> None:
     rig, usage = Rig(limits=StepLimits(verify_fixed_rows=30.0)), EngineUsage()
-    steer(rig, SteeredDrafter(lambda k: 0))
+    steer(rig.scheduler.speculation, SteeredDrafter(lambda k: 0))
     seq = rig.open([7] * 9, seed=5, usage=usage)
     request = rig.extend(seq, extend_params(40, speculate=Ngram(k=4)))
     drafted: list[int] = []

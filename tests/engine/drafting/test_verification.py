@@ -22,7 +22,7 @@ K = 6
 def steered(right: int, **options: object) -> Rig:
     """A rig whose drafts have their first `right` tokens right."""
     rig = Rig(limits=PAYS, **options)  # pyright: ignore[reportArgumentType]
-    steer(rig, SteeredDrafter(lambda k: min(right, k)))
+    steer(rig.scheduler.speculation, SteeredDrafter(lambda k: min(right, k)))
     return rig
 
 
@@ -97,7 +97,7 @@ def test_no_drafter_ever_changes_the_output(
 ) -> None:
     limits = StepLimits(max_rows=rows, max_chunk_rows=chunk, verify_fixed_rows=1000.0)
     rig = Rig(num_blocks=blocks, max_model_len=32, limits=limits)
-    steer(rig, RandomDrafter(random.Random(seed)))
+    steer(rig.scheduler.speculation, RandomDrafter(random.Random(seed)))
     root = rig.open(PROMPT, seed=seed)
     meters = [RecordingMeter(budget) for _ in wants]
     requests = []

@@ -112,7 +112,7 @@ class EngineMachine(RuleBasedStateMachine):
             max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept, verify_fixed_rows=fixed_rows
         )
         self.rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
-        steer(self.rig, RandomDrafter(random.Random(drafts)))
+        steer(self.rig.scheduler.speculation, RandomDrafter(random.Random(drafts)))
         self.usage = EngineUsage()
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
