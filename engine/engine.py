@@ -295,6 +295,7 @@ class Engine:
     ) -> Ticket:
         handle = self._idle(seq, "extended")
         self._handles.check_generates(handle, params.sampling)
+        self._handles.check_speculates(handle, params.speculate)
         ticket = self._new_ticket(handle, on_tokens)
         command = partial(self.scheduler.extend, ticket.request, seq, params, meter)
         self._loop.post(partial(command, streams=on_tokens is not None))

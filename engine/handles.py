@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from .drafting.params import DraftModel, Speculate
 from .errors import CapabilityError, CapacityError, HandleError, UsageError
 from .protocol import ModelInfo, ScoreParams, SeqId
 from .sampling.params import SamplingParams
@@ -85,6 +86,18 @@ class Handles:
                 raise UsageError(
                     f"{name} has token id {max(ids)}; the vocabulary of {handle.model!r} is 0 to {size - 1}"
                 )
+
+    def check_speculates(self, handle: Handle, speculate: Speculate | None) -> None:
+        if not isinstance(speculate, DraftModel):
+            return
+        name, target = speculate.model, self._models[handle.model]
+        self.check_model(name)
+        draft = self._models[name]
+        if draft.head != "lm" or name == handle.model or draft.vocab_size != target.vocab_size:
+            raise CapabilityError(
+                f"model {name!r} cannot draft for {handle.model!r}: it must be another language model "
+                f"of the same vocabulary"
+            )
 
     def check_scores(self, handle: Handle, params: ScoreParams) -> None:
         head, known, start = self._models[handle.model].head, handle.known, params.logprobs_from

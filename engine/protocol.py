@@ -12,8 +12,8 @@ from typing import NewType, Protocol
 
 import msgspec
 
-from .sampling.detail import Alternatives, TokenStats
 from .drafting.params import Speculate
+from .sampling.detail import Alternatives, TokenStats
 from .sampling.params import SamplingParams
 from .text.profile import ModelProfile
 from .text.step_format import StepFormat

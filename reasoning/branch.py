@@ -22,7 +22,7 @@ from .graph import Node, NodeState
 from .mirror import IdMirror, Mirror, open_mirror
 from .run import Run, branch_seed
 from .scoring import score_branch
-from .speculating import checked_speculate
+from .speculating import checked_speculate, for_model
 from .trail import Trail
 
 MAX_UNBOUNDED_FORK = 4096
@@ -187,7 +187,7 @@ class SearchBranch:
             model = self.model
         self.busy = True
         try:
-            leg = Leg(sampling or self.run.sampling, model, tuple(stop), method)
+            leg = Leg(sampling or self.run.sampling, model, tuple(stop), for_model(method, model))
             return await extend_branch(self, until, max_tokens, leg)
         finally:
             self.busy = False

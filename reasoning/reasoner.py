@@ -149,8 +149,8 @@ class Reasoner:
         """Solve one problem; see `Solution` for what comes back whatever ended it.
 
         `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run
-        apart. `step` is "mark:TEXT" or "tokens:N". `speculate` is "ngram(k=4)" or "suffix(k=8)": another
-        speed, the same solution. `interrupt` ends the search with reason cancelled.
+        apart. `step` is "mark:TEXT" or "tokens:N". `speculate` is "ngram(k=4)", "suffix(k=8)" or
+        "draft(k=4)": another speed, the same solution. `interrupt` ends the search with reason cancelled.
         Raises `UsageError`, `CapabilityError`.
         """
         if isinstance(strategy, str):

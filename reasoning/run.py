@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from ..engine.errors import CapabilityError
 from ..engine.drafting.params import Speculate
+from ..engine.errors import CapabilityError
 from ..engine.protocol import Backend, EngineUsage, ModelInfo, Verdict
 from ..engine.sampling.params import SamplingParams
 from ..verifiers.base import Verifier

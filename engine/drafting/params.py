@@ -1,4 +1,5 @@
-"""How an extension is speculated on, and the grammar that names it: `ngram(k=4)`, `suffix(k=8)`."""
+"""How an extension is speculated on, and the grammar that names it: `ngram(k=4)`, `suffix(k=8)`,
+`draft(k=4)`."""
 
 import re
 from typing import Annotated, Any
@@ -26,10 +27,17 @@ class Suffix(msgspec.Struct, frozen=True, kw_only=True, tag="suffix", forbid_unk
     k: Length = 8
 
 
-Speculate = Ngram | Suffix
+class DraftModel(msgspec.Struct, frozen=True, kw_only=True, tag="draft", forbid_unknown_fields=True):
+    """Up to `k` tokens that the open model named `model` writes, with the target's own noise."""
+
+    k: Length = 4
+    model: str = "draft"
+
+
+Speculate = Ngram | Suffix | DraftModel
 """What proposes the tokens. None of them changes what is generated, only in how many steps."""
 
-_NAMES = {kind.__struct_config__.tag: kind for kind in (Ngram, Suffix)}
+_NAMES = {kind.__struct_config__.tag: kind for kind in (Ngram, Suffix, DraftModel)}
 _FORM = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*")
 
 

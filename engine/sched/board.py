@@ -125,6 +125,9 @@ class Board:
         request.seq.request = None
 
     def _finish(self, request: Request, result: Extension | Scores | Exception) -> None:
+        """Requests of the engine's own, with negative ids, end without anybody being told."""
+        if request.id < 0:
+            return
         seq = request.seq
         value = None if isinstance(result, Exception) else result
         error = result if isinstance(result, Exception) else None

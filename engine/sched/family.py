@@ -34,6 +34,21 @@ class Family:
             seq, tokens, seed=seed, memory=memory, namespace=namespace, account=account
         )
 
+    def mirror(self, seq: Sequence, memory: ModelMemory) -> Sequence:
+        """A sequence of the engine's own with the same tokens, seed and account, on another model."""
+        account = memory.join_account(seq.account.usage)
+        mirror = Sequence(
+            SeqId(next(self._hidden_ids)),
+            seq.tokens.copy(),
+            seed=seq.seed,
+            memory=memory,
+            namespace=seq.namespace,
+            account=account,
+        )
+        mirror.prompt_length = seq.prompt_length
+        self.sequences[mirror.id] = mirror
+        return mirror
+
     def fork(self, seq: Sequence, children: Seq[tuple[SeqId, int]]) -> None:
         """Add (id, seed) children that share all KV of `seq`, and the rows that are still to compute."""
         trunk = seq.trunk if seq.trunk is not None and seq.plain else self._make_trunk(seq)

@@ -307,6 +307,8 @@ class Planner:
 
     def _granted(self, request: Request) -> bool:
         """Ask the request's meter for what it needs next, unless that is reserved already."""
+        if request.held:
+            return False
         if self._holds_grant(request):
             return True
         work = request.work()

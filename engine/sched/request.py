@@ -62,7 +62,7 @@ class Request:
     missing.
     """
 
-    __slots__ = ("first", "grant", "id", "key", "kind", "meter", "seq", "state")
+    __slots__ = ("first", "grant", "held", "id", "key", "kind", "meter", "seq", "state")
 
     def __init__(
         self, request: int, seq: Sequence, order: tuple[int, ...], meter: Meter, kind: WorkKind
@@ -75,6 +75,8 @@ class Request:
         self.state = RequestState.WAITING
         self.first = 0
         self.grant: Grant | None = None
+        self.held = False
+        """Nothing is asked for or planned: a draft is being written for it."""
 
     @property
     def end(self) -> int:

@@ -74,6 +74,8 @@ class Scheduler:
         self.planner = Planner(self.family, self.board, self.relief, max_chunk_rows=limits.max_chunk_rows)
         self._committer = Committer(self.family, self.board, self._kept)
         self.speculation = Speculation(
+            self.memories,
+            self.family,
             self.board,
             self._committer.take,
             VerifyCost(limits.verify_fixed_rows),
@@ -166,7 +168,10 @@ class Scheduler:
         assert self._draft is None, "a plan is in flight"
         self._steps += 1
         draft = Draft(self._steps, self._limits.max_rows)
+        self.speculation.prepare()
         self.planner.fill(draft)
+        if self.speculation.release_held(draft) and draft.empty:
+            self.planner.fill(draft)
         self.speculation.propose(draft)
         if draft.empty:
             self._settle()

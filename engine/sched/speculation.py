@@ -7,21 +7,23 @@ not depend on what was proposed.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from ..drafting.adaptive import DraftLength, VerifyCost
+from ..drafting.draft_model import DraftModels
 from ..drafting.drafter import Drafter
 from ..drafting.ngram import NgramDrafter
-from ..drafting.params import Ngram, Speculate, Suffix
+from ..drafting.params import DraftModel, Ngram, Speculate, Suffix
 from ..drafting.suffix import SuffixDrafter
 from ..protocol import SeqId, Verdict
 from .ahead import Ahead
 from .board import Board
 from .draft import Draft, PlannedSpan
+from .family import Family
 from .grant import Grant
-from .memory import Reservation
+from .memory import ModelMemory, Reservation
 from .plan import Drawn, ModelResult, NotDrawn
-from .request import ExtendRequest, RequestState
+from .request import ExtendRequest, Request, RequestState
 from .sequence import Sequence
 
 Take = Callable[[ExtendRequest, Drawn | NotDrawn], None]
@@ -48,25 +50,52 @@ class _Verified(NamedTuple):
 class Speculation:
     """Chooses drafts, and accepts them. `cost` says what a verify row costs."""
 
-    def __init__(self, board: Board, take: Take, cost: VerifyCost, *, max_chunk_rows: int) -> None:
+    def __init__(
+        self,
+        memories: Mapping[str, ModelMemory],
+        family: Family,
+        board: Board,
+        take: Take,
+        cost: VerifyCost,
+        *,
+        max_chunk_rows: int,
+    ) -> None:
+        self._memories = memories
         self._board = board
         self._take = take
         self.cost = cost
         self._max_chunk_rows = max_chunk_rows
-        self.drafters: dict[type[Speculate], Drafter] = {Ngram: NgramDrafter(), Suffix: SuffixDrafter()}
+        self._models = DraftModels(memories, family, board)
+        self.drafters: dict[type[Speculate], Drafter] = {
+            Ngram: NgramDrafter(),
+            Suffix: SuffixDrafter(),
+            DraftModel: self._models,
+        }
         self._lengths: dict[SeqId, DraftLength] = {}
 
     # In a plan
 
+    def prepare(self) -> None:
+        """Before a plan: let draft models write for the requests whose next row would decode."""
+        self._models.collect()
+        ready = [request for request in self._board.running if _awaits_model(request)]
+        for request in ready:
+            method, seq = request.params.speculate, request.seq
+            if isinstance(method, DraftModel) and not self._models.has_draft(seq):
+                price = self.cost.marginal(len(ready)) + self._relative_cost(method.model, seq)
+                length = self._length(seq).choose(min(method.k, _tokens_ahead(request)), price)
+                if length > 0:
+                    self._models.start(request, method.model, length)
+
+    def release_held(self, draft: Draft) -> bool:
+        """After a plan: requests whose draft got no row wait no longer. Whether there were such."""
+        return self._models.drop_idle(draft)
+
     def propose(self, draft: Draft) -> None:
         """Put drafts behind the decoding rows of requests that speculate, as far as it pays and fits."""
         for candidate in _candidates(draft):
-            most = self._most(draft, candidate)
-            if most <= 0:
-                continue
-            sampled = draft.sampled_rows(candidate.span.holder.memory.name)
-            length = self._length(candidate.request.seq).choose(most, self.cost.marginal(sampled))
-            if length == 0:
+            length = self._wanted(draft, candidate)
+            if length <= 0:
                 continue
             tokens = self.drafters[type(candidate.method)].propose(candidate.request.seq, length)
             if tokens:
@@ -88,18 +117,30 @@ class Speculation:
         self.forget(seq)
         self._lengths.pop(seq.id, None)
 
-    def _most(self, draft: Draft, candidate: _Candidate) -> int:
-        """Drafts that the method, the end of the request, the context, the step and free blocks allow. The
-        last token that a request may take needs no row behind it."""
-        span, request, memory = candidate.span, candidate.request, candidate.span.holder.memory
+    def _wanted(self, draft: Draft, candidate: _Candidate) -> int:
+        """The length that pays, within what the method, the end of the request, the step and free blocks
+        allow. A draft model's was chosen when it began."""
+        span, memory = candidate.span, candidate.span.holder.memory
         room = (len(span.reservation.blocks) + memory.pool.free) * memory.block_size - span.end
-        return min(
+        most = min(
             candidate.method.k,
-            request.max_tokens - len(request.gains) - 1,
-            memory.max_len - span.end - 1,
+            _tokens_ahead(candidate.request),
             draft.rows_left,
             self._max_chunk_rows - 1,
             room,
+        )
+        if most <= 0 or isinstance(candidate.method, DraftModel):
+            return most
+        return self._length(candidate.request.seq).choose(
+            most, self.cost.marginal(draft.sampled_rows(memory.name))
+        )
+
+    def _relative_cost(self, model: str, target: Sequence) -> float:
+        """Time of a token on a draft model as a share of the target's, by the work of their rows."""
+        ours, theirs = self._memories[model].info.cost, target.memory.info.cost
+        place = target.known
+        return (ours.rows(place, place + 1) + ours.heads(1)) / (
+            theirs.rows(place, place + 1) + theirs.heads(1)
         )
 
     def _length(self, seq: Sequence) -> DraftLength:
@@ -172,6 +213,21 @@ class Speculation:
 def _method(request: ExtendRequest) -> Speculate | None:
     """How it speculates; not at all where what stands on the sequence changes the rows behind a draft."""
     return None if request.params.sampling.penalises else request.params.speculate
+
+
+def _tokens_ahead(request: ExtendRequest) -> int:
+    """Drafts that the end of the request and of the context leave room for: the last token that a request
+    may take needs no row behind it."""
+    seq = request.seq
+    return min(request.max_tokens - len(request.gains), seq.memory.max_len - seq.known) - 1
+
+
+def _awaits_model(request: Request) -> TypeGuard[ExtendRequest]:
+    """Whether a draft model could write for the request now: its next row decodes and is not granted yet."""
+    if not isinstance(request, ExtendRequest) or not isinstance(_method(request), DraftModel):
+        return False
+    seq, granted = request.seq, request.grant is not None and request.grant.open is not None
+    return not request.held and not granted and seq.trunk is None and seq.computed == seq.known - 1
 
 
 def _candidates(draft: Draft) -> list[_Candidate]:

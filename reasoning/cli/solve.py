@@ -140,7 +140,7 @@ def solve(
     speculate: Annotated[
         str | None,
         typer.Option(
-            metavar="ngram(k=4)|suffix(k=8)",
+            metavar="ngram(k=4)|suffix(k=8)|draft(k=4)",
             help="Verify guessed tokens together: another speed, the same result.",
             rich_help_panel=_ENGINE,
         ),

@@ -24,26 +24,33 @@ class OneBranch(Strategy, tag="one_branch", kw_only=True, frozen=True):
         search.offer(search.root)
 
 
-def solve_reference(strategy, **options):
+def on_reference(*asked):
+    """The solutions of (strategy, speculate) pairs by the shipped policy, one after the other."""
+
     async def main():
         async with Reasoner.open("reference") as reasoner:
-            return await reasoner.solve(PROBLEM, strategy, Budget(tokens=160), seed=3, **options)
+            return [
+                await reasoner.solve(PROBLEM, strategy, Budget(tokens=160), seed=3, speculate=speculate)
+                for strategy, speculate in asked
+            ]
 
     return anyio.run(main)
 
 
-@pytest.mark.parametrize("speculate", ["ngram(k=4)", "suffix(k=8)"])
-def test_the_shipped_policy_writes_the_same_with_drafts(speculate):
-    for strategy in (Greedy(), BestOfN(n=3)):
-        plain = solve_reference(strategy)
-        drafted = solve_reference(strategy, speculate=speculate)
-        assert outside_engine(drafted) == outside_engine(plain)
-        assert drafted.usage.engine["draft_tokens"] > 0
+@pytest.mark.parametrize("strategy", [Greedy(), BestOfN(n=3)], ids=["greedy", "best_of_n"])
+def test_the_shipped_policy_writes_the_same_with_drafts(strategy):
+    methods = [None, "ngram(k=4)", "suffix(k=8)", "draft(k=4)"]
+    plain, *drafted = on_reference(*((strategy, method) for method in methods))
+    for one in drafted:
+        assert outside_engine(one) == outside_engine(plain)
+        assert one.usage.engine["draft_tokens"] > 0
 
 
 def test_a_branch_may_speculate_by_itself():
-    plain, drafted = (solve_reference(OneBranch(speculate=text)) for text in (None, "ngram(k=3)"))
-    assert outside_engine(drafted)["text"] == outside_engine(plain)["text"]
+    plain, drafted = on_reference(
+        (OneBranch(speculate=None), None), (OneBranch(speculate="ngram(k=3)"), None)
+    )
+    assert plain.text == drafted.text
     assert plain.usage.engine["draft_tokens"] == 0
     assert drafted.usage.engine["draft_tokens"] > 0
 
@@ -52,6 +59,12 @@ def test_a_back_end_that_cannot_is_refused_in_one_line():
     with pytest.raises(CapabilityError) as caught:
         solve(scripted(), Samples(n=2), speculate="ngram(k=4)")
     assert str(caught.value) == "speculate='ngram(k=4)': this engine drafts no tokens; leave it out"
+
+
+def test_a_draft_model_that_is_not_open_is_refused_in_one_line():
+    with pytest.raises(CapabilityError) as caught:
+        on_reference((Greedy(), "draft(model=small)"))
+    assert "no model 'small' is open; open one, or use one of: draft, policy, prm" in str(caught.value)
 
 
 def test_an_unknown_method_is_refused_before_anything_runs():

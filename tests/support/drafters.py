@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable, Sequence
 
 from branchwise.engine.drafting.params import Ngram, Suffix
+from branchwise.engine.sched.plan import Drawn, NotDrawn, Sample
 from branchwise.engine.sched.request import ExtendRequest
 from branchwise.engine.sched.sequence import Sequence as EngineSequence
 from branchwise.engine.sched.speculation import Speculation
 
-from .oracle import VOCAB, Row
+from .oracle import VOCAB, OracleRunner, Row
 
 
 class SteeredDrafter:
@@ -58,6 +59,16 @@ class RandomDrafter:
 
     def forget(self, sequence: EngineSequence) -> None:
         return None
+
+
+class ErringRunner(OracleRunner):
+    """A draft model that agrees with the oracle but for every third position."""
+
+    def _draw(self, row: Row, sample: Sample) -> Drawn | NotDrawn:
+        found = super()._draw(row, sample)
+        if sample.position % 3 or isinstance(found, NotDrawn):
+            return found
+        return found._replace(token=(found.token + 1) % VOCAB)
 
 
 def steer(speculation: Speculation, drafter: SteeredDrafter | RandomDrafter) -> None:

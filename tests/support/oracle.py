@@ -218,8 +218,7 @@ class OracleRunner:
         self.rows += len(span.tokens)
         for position in range(span.start, end):
             self.row_positions[prefix_digest(prefix[: position + 1]), position] += 1
-        for sample in span.samples:
-            found.append(self._draw(Row(prefix[: sample.position]), sample))
+        found.extend(self._draw(Row(prefix[: sample.position]), sample) for sample in span.samples)
         if span.keep_logits:
             self.kept[span.seq] = Row(prefix)
         if span.reward_at or span.logprob_at:

@@ -5,10 +5,10 @@ everything.
 from __future__ import annotations
 
 import os
-from itertools import islice
 import random
+from itertools import islice
 
-from branchwise.engine.drafting.params import Ngram, Speculate, Suffix
+from branchwise.engine.drafting.params import DraftModel, Ngram, Speculate, Suffix
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
     EngineUsage,
@@ -29,7 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.checks import RecordingMeter, Rig, extend_params
-from support.drafters import RandomDrafter, steer
+from support.drafters import ErringRunner, RandomDrafter, steer
 from support.oracle import EOS, NaiveEngine, oracle_info
 
 MAX_LEN = 30
@@ -42,7 +42,7 @@ SAMPLING = [
     SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
     SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
 ]
-SPECULATE = [None, Ngram(k=3), Suffix(k=6)]
+SPECULATE = [None, Ngram(k=3), Suffix(k=6), DraftModel(k=3)]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
 
@@ -107,12 +107,14 @@ class EngineMachine(RuleBasedStateMachine):
         infos = [
             oracle_info("policy", max_model_len=MAX_LEN),
             oracle_info("prm", max_model_len=MAX_LEN, head="reward"),
+            oracle_info("draft", max_model_len=MAX_LEN - 4),
         ]
         limits = StepLimits(
             max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept, verify_fixed_rows=fixed_rows
         )
         self.rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
         steer(self.rig.scheduler.speculation, RandomDrafter(random.Random(drafts)))
+        self.rig.runners["draft"] = ErringRunner(blocks, 4)
         self.usage = EngineUsage()
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
@@ -274,7 +276,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.collect()
 
     @precondition(lambda self: self.pending)
-    @rule(after_writes=st.booleans(), model=st.sampled_from(["policy", "prm"]))
+    @rule(after_writes=st.booleans(), model=st.sampled_from(["policy", "prm", "draft"]))
     def failing_step(self, after_writes: bool, model: str) -> None:
         runner = self.rig.runners[model]
 
