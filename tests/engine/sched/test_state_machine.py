@@ -18,7 +18,6 @@ from branchwise.engine.protocol import (
     Scores,
     SeqId,
     Verdict,
-    Work,
 )
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
@@ -28,9 +27,10 @@ from branchwise.engine.text.stop import Stop
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.checks import RecordingMeter, Rig, extend_params
+from support.checks import Rig, extend_params
 from support.drafters import ErringRunner, RandomDrafter, steer
 from support.oracle import EOS, NaiveEngine, oracle_info
+from support.path_meter import PathMeter, Pending
 
 MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
@@ -44,49 +44,6 @@ SAMPLING = [
 ]
 SPECULATE = [None, Ngram(k=3), Suffix(k=6), DraftModel(k=3)]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
-
-
-class PathMeter(RecordingMeter):
-    """Asserts that no row of a branch path is charged twice, whoever of the family pays, and no head twice
-    on one sequence.
-
-    `path` identifies the positions that stood on the sequence when the request was made; positions sampled
-    since are the request's own.
-    """
-
-    def __init__(self, tokens: int | None, seq: SeqId, path: list[object], charged: set[object]) -> None:
-        super().__init__(tokens)
-        self.seq = seq
-        self.path = path
-        self._charged = charged
-
-    def commit(self, work: Work) -> None:
-        super().commit(work)
-        charges = [("row", self._identity(p)) for p in range(work.start, work.start + work.rows)]
-        charges += [("head", self.seq, self._identity(p)) for p in work.heads]
-        for charge in charges:
-            assert charge not in self._charged, charge
-            self._charged.add(charge)
-
-    def paid(self, positions: range) -> bool:
-        return all(("row", self._identity(position)) in self._charged for position in positions)
-
-    def identities(self, length: int) -> list[object]:
-        return [self._identity(position) for position in range(length)]
-
-    def _identity(self, position: int) -> object:
-        return self.path[position] if position < len(self.path) else (id(self), position)
-
-
-class Pending:
-    """A submitted request and what it must give if nothing interferes."""
-
-    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int], prompt_length: int) -> None:
-        self.seq = seq
-        self.meter = meter
-        self.before = before
-        self.prompt_length = prompt_length
-        self.params: ExtendParams | ScoreParams | None = None
 
 
 class EngineMachine(RuleBasedStateMachine):
