@@ -34,9 +34,10 @@ from .protocol import (
     Unlimited,
 )
 from .sampling.params import SamplingParams
+from .sched.limits import StepLimits
 from .sched.memory import ModelMemory
 from .sched.request import Delta, Outcome
-from .sched.scheduler import Scheduler, StepLimits, StopWatchFactory
+from .sched.scheduler import Scheduler, StopWatchFactory
 from .settling import Due, Settle, never_due, settle_turns
 from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
@@ -179,6 +180,7 @@ class Engine:
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         """Start a sequence from token ids, at least one. See `Backend.open`."""
@@ -190,7 +192,7 @@ class Engine:
         seq = SeqId(next(self._seq_ids))
         self._handles.add(seq, model, len(tokens))
         command = partial(self.scheduler.open, seq, tuple(tokens), seed=seed, model=model)
-        self._loop.post(partial(command, namespace=namespace, usage=usage))
+        self._loop.post(partial(command, namespace=namespace, tenant=tenant, usage=usage))
         return seq
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:

@@ -151,13 +151,14 @@ class EngineUsage(msgspec.Struct, kw_only=True):
 
 class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
-    search.
+    search, and of one tenant's requests those with a higher `priority` go first.
     """
 
     sampling: SamplingParams
     stop: StopRule
     max_tokens: int
     order: tuple[int, ...] = ()
+    priority: int = 0
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,12 +184,14 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True):
     """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of
-    its own tokens at positions `logprobs_from <= p < len(tokens)`.
+    its own tokens at positions `logprobs_from <= p < len(tokens)`. `order` and `priority` as in
+    `ExtendParams`.
     """
 
     reward_at: tuple[int, ...] = ()
     logprobs_from: int | None = None
     order: tuple[int, ...] = ()
+    priority: int = 0
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,9 +241,12 @@ class Backend(Protocol):
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
-        """Start a sequence from token ids. `usage` is the account that it and all its forks count into."""
+        """Start a sequence from token ids. `usage` is the account that it and all its forks count into;
+        rows are shared fairly between the tenants, which are the namespaces where `tenant` names no other.
+        """
         ...
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:

@@ -98,9 +98,16 @@ class PrefixIndex:
         entry = self._entries.get(block)
         return entry.tokens if entry is not None else None
 
+    def hide(self, block: int) -> None:
+        """No lookup finds the published block any more; it stays with its holders, and is evicted in turn."""
+        digest = self._entries[block].digest
+        if self._blocks.get(digest) == block:
+            del self._blocks[digest]
+
     def _forget(self, block: int) -> None:
-        entry = self._entries.pop(block)
-        del self._blocks[entry.digest]
+        digest = self._entries.pop(block).digest
+        if self._blocks.get(digest) == block:
+            del self._blocks[digest]
 
 
 def _root_digest(identity: KvIdentity, namespace: str) -> BlockHash:

@@ -27,11 +27,12 @@ class Family:
         seed: int,
         memory: ModelMemory,
         namespace: str,
+        tenant: str,
         usage: EngineUsage,
     ) -> None:
         account = memory.join_account(usage)
         self.sequences[seq] = Sequence(
-            seq, tokens, seed=seed, memory=memory, namespace=namespace, account=account
+            seq, tokens, seed=seed, memory=memory, namespace=namespace, tenant=tenant, account=account
         )
 
     def fork(self, seq: Sequence, children: Seq[tuple[SeqId, int]]) -> None:
@@ -126,6 +127,7 @@ class Family:
             seed=seed,
             memory=seq.memory,
             namespace=seq.namespace,
+            tenant=seq.tenant,
             account=seq.memory.join_account(seq.account.usage),
             hidden=hidden,
         )

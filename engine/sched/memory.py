@@ -167,6 +167,11 @@ class ModelMemory:
             hashes.append(self.index.link(before, seq.tokens[start : start + size]))
         return hashes[number]
 
+    def hide(self, seq: Sequence) -> None:
+        """No request finds the published blocks of `seq` from now on: their KV may not be sound."""
+        for block in seq.table.blocks[: seq.published]:
+            self.index.hide(block)
+
     # Writing: reserve in the plan, then install or give back
 
     def tail_shared(self, seq: Sequence) -> bool:

@@ -1,14 +1,19 @@
 """One step's decisions: who computes which rows, who draws, and who waits."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import CapacityError
 from ..protocol import Verdict
 from ..text.stop import Stop
 from .board import Board
+from .counters import Counters
 from .draft import Draft, PlannedDraw, PlannedSpan
+from .fairness import Fairness
 from .family import Family
 from .grant import Grant
+from .limits import StepLimits
 from .memory import ModelMemory
 from .relief import Relief
 from .request import ExtendRequest, Request, RequestState, ScoreRequest
@@ -31,41 +36,67 @@ class Planner:
     """Fills a `Draft`. One rule: `computed` chases `known`; decode is the case of one row, and prefill,
     scoring and resuming after preemption are the same case.
 
-    Served in this order: running requests with one row, running ones with more, waiting ones by (order,
-    arrival). Meters are asked first, then room is made, and only then are rows planned: nothing that is
-    planned is taken back.
+    Served in this order: running requests with one row, running ones with more, waiting ones by (priority,
+    order, arrival), in turn where there are several tenants. Meters are asked first, then room is made, and
+    only then are rows planned: nothing that is planned is taken back.
     """
 
-    def __init__(self, family: Family, board: Board, relief: Relief, *, max_chunk_rows: int) -> None:
+    def __init__(
+        self,
+        family: Family,
+        board: Board,
+        relief: Relief,
+        fairness: Fairness,
+        counters: Counters,
+        limits: StepLimits,
+    ) -> None:
         self._family = family
         self._board = board
         self._relief = relief
-        self._max_chunk_rows = max_chunk_rows
-        self.deferred_for_prefix = 0
+        self._fairness = fairness
+        self._counters = counters
+        self._limits = limits
 
     def fill(self, draft: Draft) -> None:
-        runnable = self._runnable(draft)
+        if draft.shares is not None:
+            self._relief.make_way(draft.step_id)
+        runnable = self._runnable(draft, self._board.running)
         if runnable:
             self._make_room(draft, runnable)
             for request in runnable:
                 self._plan_rows(draft, request)
         if len(self._board.waiting):
-            self._admit(draft)
+            self._admit(draft, self._board.waiting)
+        if draft.shares is not None:
+            self._serve_held(draft, draft.shares.lift())
+
+    def _serve_held(self, draft: Draft, held: list[Request]) -> None:
+        """What the tenants' shares leave of the step goes to whoever can use it; no room is made for that."""
+        if draft.rows_left <= 0:
+            return
+        running = [request for request in held if request.state is RequestState.RUNNING]
+        for request in self._runnable(draft, running):
+            self._plan_rows(draft, request)
+        self._admit(draft, [request for request in held if request.state is RequestState.WAITING])
 
     # Running requests
 
-    def _runnable(self, draft: Draft) -> list[Request]:
+    def _runnable(self, draft: Draft, running: Iterable[Request]) -> list[Request]:
         """Running requests whose meter grants their next rows: those with one row first, within the step's
-        rows.
+        rows and their tenant's share.
         """
         decodes: list[Request] = []
         prefills: list[Request] = []
-        for request in self._board.running:
+        taken: Counter[str] = Counter()
+        for request in running:
             seq = request.seq
             one_row = seq.trunk is None and request.end - min(seq.computed, request.first) <= 1
             if one_row:
-                if len(decodes) < draft.rows_left and self._granted(request):
+                if draft.shares is not None and taken[seq.tenant] >= draft.left(seq.tenant):
+                    draft.hold(request)
+                elif len(decodes) < draft.rows_left and self._granted(request):
                     decodes.append(request)
+                    taken[seq.tenant] += 1
             else:
                 prefills.append(request)
         if len(decodes) >= draft.rows_left:
@@ -149,6 +180,8 @@ class Planner:
             span = PlannedSpan(holder, target.start, end, request, reservation)
             draft.add_span(span)
             self._join(span, request)
+        else:
+            draft.hold(request)
 
     def _join(self, span: PlannedSpan, request: Request) -> None:
         """Draw from the span's last row, if that is the row the request needs."""
@@ -158,7 +191,8 @@ class Planner:
     def _chunk_end(self, draft: Draft, request: Request, target: Target) -> int:
         holder = target.holder
         memory = holder.memory
-        end = min(target.end, target.start + min(draft.rows_left, self._max_chunk_rows))
+        rows = min(draft.left(request.seq.tenant), self._limits.max_chunk_rows)
+        end = min(target.end, target.start + rows)
         end = request.cut_chunk(target.start, end, holder.computed)
         available = memory.pool.available
         if available * memory.block_size <= end - target.start + memory.block_size:
@@ -167,22 +201,23 @@ class Planner:
 
     # Waiting requests
 
-    def _admit(self, draft: Draft) -> None:
+    def _admit(self, draft: Draft, waiting: Iterable[Request]) -> None:
         """In strict order per model: one that finds no room blocks those behind it, one that its meter defers
-        does not.
+        does not. Of several tenants, one that has more than its part of the blocks blocks only its own.
         """
-        blocked: set[str] = set()
-        for request in self._board.waiting:
-            memory = request.seq.memory
-            if memory.name in blocked or request.state is not RequestState.WAITING:
+        blocked: set[str | tuple[str, str]] = set()
+        for request in waiting if draft.shares is None else self._fairness.in_turn(waiting):
+            name, tenant = request.seq.memory.name, request.seq.tenant
+            if name in blocked or (name, tenant) in blocked or request.state is not RequestState.WAITING:
                 continue
             if self._must_wait(draft, request) or not self._granted(request):
                 continue
             if self._waits_for_block(draft, request):
-                self.deferred_for_prefix += 1
+                self._counters.deferred_for_prefix += 1
                 continue
             if not self._has_room(draft, request):
-                blocked.add(memory.name)
+                may_wait_alone = draft.shares is not None and not self._relief.starves(request)
+                blocked.add((name, tenant) if may_wait_alone else name)
                 continue
             self._start(draft, request)
 
@@ -194,7 +229,12 @@ class Planner:
             return not (isinstance(request, ExtendRequest) and self._draws_from(span, request))
         if self._draws_kept(request, holder):
             return False
-        return draft.rows_left <= 0 or self._waits_for_payer(request)
+        if draft.rows_left <= 0 or self._waits_for_payer(request):
+            return True
+        if draft.left(request.seq.tenant) > 0:
+            return False
+        draft.hold(request)
+        return True
 
     def _waits_for_block(self, draft: Draft, request: Request) -> bool:
         """In-step pending producers: a sibling whose next block is being computed in this step is held one
@@ -236,7 +276,8 @@ class Planner:
         memory, target = request.seq.memory, self._target(request)
         holder = target.holder
         running = len(self._board.running)
-        margin = draft.started[memory.name] + (1 + running // memory.block_size if running else 0)
+        reserve = max(1 + running // memory.block_size, int(self._limits.watermark * memory.pool.total))
+        margin = draft.started[memory.name] + (reserve if running else 0)
         if draft.touches(holder):
             return margin
         hits = memory.cached_ahead(holder, target.end)
@@ -275,7 +316,10 @@ class Planner:
         if request.grant is not None:
             request.grant.commit_cached(holder.computed)
         skipped_until = min(holder.computed, max(request.first, before))
-        holder.account.usage.cached_tokens += max(0, skipped_until - max(before, holder.computed_once))
+        found = max(0, skipped_until - max(before, holder.computed_once))
+        holder.account.usage.cached_tokens += found
+        self._counters.cached_tokens += found
+        self._counters.recompute_hit_tokens += max(0, min(skipped_until, holder.computed_once) - before)
 
     # What a request needs
 

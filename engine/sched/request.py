@@ -13,6 +13,9 @@ from .grant import Grant
 from .plan import Drawn
 from .sequence import Sequence
 
+Key = tuple[int, tuple[int, ...], int]
+"""How requests are sorted: the more urgent first, then the order that their search gave, then arrival."""
+
 
 class RequestState(enum.Enum):
     """WAITING: not admitted, or preempted. RUNNING: has a place in the next steps. DONE: its outcome is
@@ -65,13 +68,13 @@ class Request:
     __slots__ = ("first", "grant", "id", "key", "kind", "meter", "seq", "state")
 
     def __init__(
-        self, request: int, seq: Sequence, order: tuple[int, ...], meter: Meter, kind: WorkKind
+        self, request: int, seq: Sequence, params: ExtendParams | ScoreParams, meter: Meter, kind: WorkKind
     ) -> None:
         self.id = request
         self.seq = seq
         self.meter = meter
         self.kind = kind
-        self.key = (order, request)
+        self.key: Key = (-params.priority, params.order, request)
         self.state = RequestState.WAITING
         self.first = 0
         self.grant: Grant | None = None
@@ -104,7 +107,7 @@ class ExtendRequest(Request):
         *,
         streams: bool,
     ) -> None:
-        super().__init__(request, seq, params.order, meter, WorkKind.PREFILL)
+        super().__init__(request, seq, params, meter, WorkKind.PREFILL)
         self.params = params
         self.checker = checker
         self.streams = streams
@@ -161,7 +164,7 @@ class ScoreRequest(Request):
     __slots__ = ("_gathered", "_needed", "_reward_at", "logprobs", "params", "rewards")
 
     def __init__(self, request: int, seq: Sequence, params: ScoreParams, meter: Meter) -> None:
-        super().__init__(request, seq, params.order, meter, WorkKind.SCORE)
+        super().__init__(request, seq, params, meter, WorkKind.SCORE)
         self.params = params
         self._reward_at = frozenset(params.reward_at)
         rows = set(self._reward_at)

@@ -5,9 +5,7 @@ clock.
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
-import msgspec
-
-from ..errors import StepFailed
+from ..errors import QueueFullError, StepFailed
 from ..protocol import EngineUsage, ExtendParams, Meter, ScoreParams, SeqId
 from ..text.profile import ModelProfile
 from ..text.stop import Stop, StopRule
@@ -15,30 +13,22 @@ from ..text.tokenizer import Tokenizer
 from .board import Board
 from .check import check_scheduler
 from .committer import Committer
+from .counters import Counters
 from .draft import Draft, failed_requests
+from .fairness import Fairness
 from .family import Family
 from .kept import KeptRows
+from .limits import DEFAULT_LIMITS, StepLimits
 from .memory import ModelMemory
 from .plan import ModelResult, StepPlan
 from .planner import Planner
 from .relief import Relief
 from .request import Delta, ExtendRequest, Outcome, Request, ScoreRequest, StopWatch, cancelled_error
+from .sequence import Sequence
+from .step_budget import StepBudget, is_out_of_memory
 
 StopWatchFactory = Callable[[StopRule, ModelProfile, Tokenizer, Seq[int]], StopWatch]
 """Makes the watch of one extension from its rule and the ids that stand before it."""
-
-
-class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of a step: rows in all, rows of one request, and rows of logits kept per model for forked
-    members.
-    """
-
-    max_rows: int = 2048
-    max_chunk_rows: int = 2048
-    max_kept_rows: int = 64
-
-
-DEFAULT_LIMITS = StepLimits()
 
 
 class Scheduler:
@@ -62,11 +52,14 @@ class Scheduler:
         self._limits = limits
         self._check = check
         self._kept = KeptRows(limits.max_kept_rows)
+        self.counters = Counters()
         self.family = Family(self._kept.forget)
         self.board = Board(self.family)
-        self.relief = Relief(self.family, self.board, self._kept)
-        self.planner = Planner(self.family, self.board, self.relief, max_chunk_rows=limits.max_chunk_rows)
-        self._committer = Committer(self.family, self.board, self._kept)
+        self.relief = Relief(self.family, self.board, self._kept, self.counters)
+        self._fairness = Fairness(self.board)
+        self.planner = Planner(self.family, self.board, self.relief, self._fairness, self.counters, limits)
+        self._committer = Committer(self.family, self.board, self._kept, self.counters)
+        self._budget = StepBudget(limits.max_rows)
         self._draft: Draft | None = None
         self._steps = 0
 
@@ -80,10 +73,12 @@ class Scheduler:
         seed: int,
         model: str,
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> None:
         usage = EngineUsage() if usage is None else usage
-        self.family.open(seq, list(tokens), seed, self.memories[model], namespace, usage)
+        tenant = namespace if tenant is None else tenant
+        self.family.open(seq, list(tokens), seed, self.memories[model], namespace, tenant, usage)
 
     def fork(self, seq: SeqId, children: Seq[tuple[SeqId, int]]) -> None:
         """Add (id, seed) children that share all KV of `seq`."""
@@ -115,6 +110,8 @@ class Scheduler:
 
     def extend(self, request: int, seq: SeqId, params: ExtendParams, meter: Meter, *, streams: bool) -> None:
         sequence = self.family.sequences[seq]
+        if self._refused(request, sequence):
+            return
         info = sequence.memory.info
         try:
             watch = self._make_stop_watch(params.stop, info.profile, info.tokenizer, tuple(sequence.tokens))
@@ -129,7 +126,10 @@ class Scheduler:
             self.board.stop(extension, Stop.CONTEXT)
 
     def score(self, request: int, seq: SeqId, params: ScoreParams, meter: Meter) -> None:
-        scoring = ScoreRequest(request, self.family.sequences[seq], params, meter)
+        sequence = self.family.sequences[seq]
+        if self._refused(request, sequence):
+            return
+        scoring = ScoreRequest(request, sequence, params, meter)
         self.board.submit(scoring)
         if scoring.complete:
             self.board.scored(scoring)
@@ -150,8 +150,12 @@ class Scheduler:
         """The next step, or None when nothing can run before a command or a meter changes something."""
         assert self._draft is None, "a plan is in flight"
         self._steps += 1
-        draft = Draft(self._steps, self._limits.max_rows)
+        rows = self._budget.rows
+        shares = self._fairness.divide(rows) if self._fairness.several() else None
+        draft = Draft(self._steps, rows, shares)
         self.planner.fill(draft)
+        if shares is not None:
+            self._fairness.settle(shares, rows)
         if draft.empty:
             self._settle()
             return None
@@ -162,21 +166,26 @@ class Scheduler:
         """Write what the step found. Models of the plan that are missing here must be rolled back before."""
         draft = self._in_flight(plan)
         for name, result in results.items():
+            self.counters.scheduled_rows += draft.rows_of(name)
             self._committer.commit(draft, name, result)
+            self._budget.succeeded(name)
+        self.counters.steps += 1
         self._draft = None
         self._settle()
 
     def rollback(self, plan: StepPlan, failures: Mapping[str, Exception]) -> None:
-        """Undo the part of the step on the models that raised: their requests fail, nothing else does.
+        """Undo the part of the step on the models that raised: their requests fail, nothing else does. Where
+        memory ran out for the first time they do not fail: the next step has fewer rows.
 
         Before `commit` of the same plan, which ends the step.
         """
         draft = self._in_flight(plan)
         for name, cause in failures.items():
             failed = failed_requests(draft, name)
-            for span in draft.of_model(name)[0]:
-                span.holder.memory.give_back(span.reservation)
-            self._kept.forget_again(name, draft.forgotten[name])
+            self._give_back(draft, name)
+            if is_out_of_memory(cause) and self._retries(draft, name):
+                self.counters.retried_steps += 1
+                continue
             for request in failed:
                 error = StepFailed(f"a step of model {name!r} failed: {cause!r}")
                 error.__cause__ = cause
@@ -189,6 +198,33 @@ class Scheduler:
     def check(self) -> None:
         """Raise `InvariantError` if any bookkeeping contradicts a recount. Between steps."""
         check_scheduler(self.memories.values(), self.family, self.board)
+
+    def _give_back(self, draft: Draft, name: str) -> None:
+        """The step did not happen on model `name`."""
+        for span in draft.of_model(name)[0]:
+            span.holder.memory.give_back(span.reservation)
+        self._kept.forget_again(name, draft.forgotten[name])
+        rows = draft.rows_of(name)
+        self.counters.scheduled_rows += rows
+        self.counters.failed_rows += rows
+        self.counters.failed_steps += 1
+
+    def _retries(self, draft: Draft, name: str) -> bool:
+        rows = [span.end - span.start for span in draft.spans.values()]
+        decodes = sum(count == 1 for count in rows)
+        return self._budget.retry(name, decodes=decodes, prefills=sum(rows) - decodes)
+
+    def _refused(self, request: int, seq: Sequence) -> bool:
+        """Whether the queue of the sequence's tenant is full; the request then ends at once."""
+        limit, waiting = self._limits.max_waiting, self.board.waiting.tenants[seq.tenant]
+        if waiting < limit:
+            return False
+        self.counters.refused_requests += 1
+        message = (
+            f"tenant {seq.tenant!r} has {waiting} requests waiting, the most are {limit}: try again later"
+        )
+        self.board.reject(request, seq, QueueFullError(message))
+        return True
 
     def _settle(self) -> None:
         for memory in self.memories.values():

@@ -54,6 +54,7 @@ class Sequence:
         "resumed_at",
         "seed",
         "table",
+        "tenant",
         "tokens",
         "trunk",
         "weight",
@@ -67,6 +68,7 @@ class Sequence:
         seed: int,
         memory: "ModelMemory",
         namespace: str,
+        tenant: str,
         account: Account,
         hidden: bool = False,
     ) -> None:
@@ -79,6 +81,8 @@ class Sequence:
         self.seed = seed
         self.memory = memory
         self.namespace = namespace
+        self.tenant = tenant
+        """Whose share of each step its rows are counted in."""
         self.account = account
         self.hidden = hidden
         self.table = BlockTable()

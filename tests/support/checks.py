@@ -139,10 +139,13 @@ class Rig:
         seed: int = 1,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         seq = SeqId(self.new_id())
-        self.scheduler.open(seq, tokens, seed=seed, model=model, namespace=namespace, usage=usage)
+        self.scheduler.open(
+            seq, tokens, seed=seed, model=model, namespace=namespace, tenant=tenant, usage=usage
+        )
         return seq
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:

@@ -125,6 +125,7 @@ class ScriptedEngine:
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         return self._add(_Sequence(model, list(tokens), seed, usage or EngineUsage()))
