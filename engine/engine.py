@@ -15,12 +15,15 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
+from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
 from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
 from .handles import Handle, Handles
 from .kv.pool import BlockPool
 from .kv.prefix import KvIdentity, PrefixIndex
 from .loop import EngineLoop, StepRunner
+from .memory_plan import MemoryPlan, ModelMemoryPlan
+from .metrics import EngineMetrics
 from .protocol import (
     Capabilities,
     EngineUsage,
@@ -41,13 +44,15 @@ from .sched.scheduler import Scheduler, StopWatchFactory
 from .settling import Due, Settle, never_due, settle_turns
 from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
+from .timing import Timings
+from .watchdog import Watchdog
 
 
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to run: its facts, its runner, and the KV pool that the runner has memory for.
 
     `kv_format` names whatever makes KV of equal weights differ: dtype, layout, whether numerics are
-    deterministic.
+    deterministic. Bytes are of all weights, and of one KV block over all layers; 0 where nobody counts them.
     """
 
     info: ModelInfo
@@ -55,6 +60,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     block_size: int
     kv_format: str = ""
+    weights_bytes: int = 0
+    block_bytes: int = 0
 
 
 class Engine:
@@ -64,6 +71,9 @@ class Engine:
     `models` is keyed by role. `max_step_tokens` bounds the rows of a step, all models together. `settle`
     decides when the tasks woken by a delivery have parked; without it, a few turns of the event loop, at most
     `settle_s` seconds. `check` runs the invariant checker after every step.
+
+    `max_waiting` bounds the queue of each tenant. Leaving the context cancels what runs; with `drain_s` it
+    first lets it run on for so many seconds. A step of more than `stuck_after_s` seconds is reported.
     """
 
     def __init__(
@@ -73,6 +83,9 @@ class Engine:
         max_step_tokens: int = 2048,
         max_chunk_tokens: int | None = None,
         max_kept_rows: int = 64,
+        max_waiting: int = 16384,
+        drain_s: float = 0.0,
+        stuck_after_s: float = 120.0,
         check: bool = False,
         settle: Settle | None = None,
         due: Due | None = None,
@@ -85,16 +98,25 @@ class Engine:
             max_rows=max_step_tokens,
             max_chunk_rows=max_chunk_tokens or max_step_tokens,
             max_kept_rows=max_kept_rows,
+            max_waiting=max_waiting,
         )
         self._models = {name: model.info for name, model in models.items()}
         memories = {name: _make_memory(name, model) for name, model in models.items()}
         max_len = {name: memory.max_len for name, memory in memories.items()}
-        self.scheduler = Scheduler(memories, make_stop_watch or StopChecker, limits, check=check)
+        timings, watchdog = Timings(), Watchdog(stuck_after_s)
+        self.scheduler = Scheduler(
+            memories, make_stop_watch or StopChecker, limits, check=check, observer=timings
+        )
+        self.metrics = EngineMetrics(self.scheduler, timings, watchdog)
+        self.memory_plan = _memory_plan(models)
         runners = {name: model.runner for name, model in models.items()}
-        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended, due or never_due)
+        self._loop = EngineLoop(
+            self.scheduler, runners, self._hop, self._hop_ended, due or never_due, timings, watchdog
+        )
         self._settle = settle or partial(settle_turns, settle_s)
+        self._drain_s = drain_s
         self._handles = Handles(self._models, max_len)
-        self._tickets: dict[int, Ticket] = {}
+        self._deliveries = Deliveries(self._handles, self._cancel)
         self._seq_ids = count(1)
         self._request_ids = count(1)
         self._event_loop: anyio.lowlevel.EventLoopToken | None = None
@@ -112,6 +134,8 @@ class Engine:
         max_model_len: int | None = None,
         max_step_tokens: int = 2048,
         deterministic: bool = False,
+        max_waiting: int = 16384,
+        drain_s: float = 0.0,
         check: bool = False,
         settle: Settle | None = None,
         due: Due | None = None,
@@ -135,7 +159,15 @@ class Engine:
             deterministic=deterministic,
         )
         models = await anyio.to_thread.run_sync(load)
-        return cls(models, max_step_tokens=max_step_tokens, check=check, settle=settle, due=due)
+        return cls(
+            models,
+            max_step_tokens=max_step_tokens,
+            max_waiting=max_waiting,
+            drain_s=drain_s,
+            check=check,
+            settle=settle,
+            due=due,
+        )
 
     async def __aenter__(self) -> Self:
         self._event_loop = anyio.lowlevel.current_token()
@@ -149,6 +181,9 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         self._closed = True
+        if self._drain_s > 0:
+            with anyio.move_on_after(self._drain_s, shield=True):
+                await self._deliveries.drained()
         self._loop.close()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._loop.join)
@@ -328,36 +363,16 @@ class Engine:
             anyio.from_thread.run(self._abandon, failure, token=self._event_loop)
 
     async def _deliver(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
-        for request, tokens in _by_request(deltas).items():
-            self._stream(self._tickets[request], tokens)
-        for outcome in outcomes:
-            self._end_ticket(outcome)
+        self._deliveries.deliver(outcomes, deltas)
         await self._settle()
-
-    def _stream(self, ticket: Ticket, tokens: list[int]) -> None:
-        assert ticket.on_tokens is not None
-        try:
-            ticket.on_tokens(tokens)
-        except Exception as error:  # the caller's own code: its request ends, the engine goes on
-            ticket.on_tokens = _ignore_tokens
-            ticket.spoil(error)
-            self._cancel(ticket)
-
-    def _end_ticket(self, outcome: Outcome) -> None:
-        ticket = self._tickets.pop(outcome.request)
-        self._handles.ended(outcome.seq, outcome.known)
-        ticket.end(outcome)
 
     async def _abandon(self, failure: BaseException | None) -> None:
         self._closed = True
-        for ticket in self._tickets.values():
-            ticket.abandon(failure)
-        self._tickets.clear()
+        self._deliveries.abandon(failure)
 
     def _new_ticket(self, handle: Handle, on_tokens: OnTokens | None = None) -> Ticket:
         ticket = Ticket(next(self._request_ids), on_tokens)
-        self._tickets[ticket.request] = ticket
-        handle.busy = True
+        self._deliveries.add(ticket, handle)
         return ticket
 
     def _require_open(self) -> None:
@@ -381,12 +396,17 @@ def _make_memory(name: str, model: EngineModel) -> ModelMemory:
     return ModelMemory(name, model.info, pool, PrefixIndex(pool, identity))
 
 
-def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:
-    grouped: dict[int, list[int]] = {}
-    for delta in deltas:
-        grouped.setdefault(delta.request, []).append(delta.token)
-    return grouped
-
-
-def _ignore_tokens(tokens: Sequence[int]) -> None:
-    return None
+def _memory_plan(models: Mapping[str, EngineModel]) -> MemoryPlan:
+    return MemoryPlan(
+        models=tuple(
+            ModelMemoryPlan(
+                model=name,
+                weights_bytes=model.weights_bytes,
+                kv_bytes=model.num_blocks * model.block_bytes,
+                blocks=model.num_blocks,
+                block_size=model.block_size,
+                positions=(model.num_blocks - 1) * model.block_size,
+            )
+            for name, model in models.items()
+        )
+    )

@@ -2,6 +2,7 @@
 got.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from .exec.cache import bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
 from .models.open import LoadedModel, open_model
+from .models.weights import required_shapes
 
 log = structlog.get_logger(__name__)
 
@@ -82,13 +84,14 @@ def _engine_model(
     role: str, model: LoadedModel, num_blocks: int, block_size: int, max_rows: int, *, deterministic: bool
 ) -> EngineModel:
     dtype = str(model.decoder.dtype).removeprefix("torch.")
-    per_block = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
+    block_bytes = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
     log.info(
         "kv memory",
         model=role,
         blocks=num_blocks,
         positions=(num_blocks - 1) * block_size,
-        megabytes=round(num_blocks * per_block / 1e6, 1),
+        megabytes=round(num_blocks * block_bytes / 1e6, 1),
+        weights_megabytes=round(weights_bytes(model) / 1e6, 1),
     )
     return EngineModel(
         info=model.info,
@@ -98,4 +101,12 @@ def _engine_model(
         num_blocks=num_blocks,
         block_size=block_size,
         kv_format=f"{dtype}/deterministic={deterministic}",
+        weights_bytes=weights_bytes(model),
+        block_bytes=block_bytes,
     )
+
+
+def weights_bytes(model: LoadedModel) -> int:
+    """Bytes of the weight matrices and norms in the type that the model computes with."""
+    parameters = sum(math.prod(shape) for shape in required_shapes(model.config).values())
+    return parameters * model.decoder.dtype.itemsize

@@ -4,6 +4,7 @@ from ..errors import EngineClosed
 from ..protocol import Extension, Scores
 from ..text.stop import Stop
 from .family import Family
+from .observer import Observer
 from .queue import RequestQueue
 from .request import Delta, ExtendRequest, Outcome, Request, RequestState, ScoreRequest
 from .sequence import Sequence
@@ -12,10 +13,11 @@ from .sequence import Sequence
 class Board:
     """The waiting and the running requests, and what ended since the last `take`."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family, observer: Observer) -> None:
         self.waiting = RequestQueue()
         self.running = RequestQueue()
         self._family = family
+        self._observer = observer
         self._requests: dict[int, Request] = {}
         self._outcomes: list[Outcome] = []
         self._deltas: list[Delta] = []
@@ -35,6 +37,7 @@ class Board:
         request.seq.parked = False
         self._requests[request.id] = request
         self.waiting.add(request)
+        self._observer.submitted(request)
 
     def reject(self, request: int, seq: Sequence, error: Exception) -> None:
         """The request could not even be made."""
@@ -47,6 +50,7 @@ class Board:
         self.waiting.remove(request)
         self.running.add(request)
         request.state = RequestState.RUNNING
+        self._observer.started(request)
 
     def preempt(self, request: Request) -> None:
         """running -> waiting; what it was granted stays reserved."""
@@ -55,6 +59,7 @@ class Board:
         self.running.remove(request)
         self.waiting.add(request)
         request.state = RequestState.WAITING
+        self._observer.preempted(request)
 
     def withdraw(self, request: Request) -> None:
         """Refund what was reserved for the request and not computed."""
@@ -81,6 +86,7 @@ class Board:
         self._finish(request, error)
 
     def gained(self, request: ExtendRequest, token: int) -> None:
+        self._observer.gained(request)
         if request.streams:
             self._deltas.append(Delta(request.id, token))
 
@@ -121,3 +127,4 @@ class Board:
         value = None if isinstance(result, Exception) else result
         error = result if isinstance(result, Exception) else None
         self._outcomes.append(Outcome(request.id, seq.id, seq.known, value, error))
+        self._observer.ended(request, error)

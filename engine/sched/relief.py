@@ -9,6 +9,7 @@ from .counters import Counters
 from .family import Family
 from .kept import KeptRows
 from .memory import ModelMemory
+from .observer import Observer
 from .parts import BlockParts, missing_blocks
 from .request import Key, Request, RequestState
 from .sequence import Sequence
@@ -24,11 +25,14 @@ _NO_KEY: Key = (-(1 << 62), (), 0)
 class Relief:
     """Takes blocks from holders; never from one in `spared`. All of them may be recomputed."""
 
-    def __init__(self, family: Family, board: Board, kept: KeptRows, counters: Counters) -> None:
+    def __init__(
+        self, family: Family, board: Board, kept: KeptRows, counters: Counters, observer: Observer
+    ) -> None:
         self._family = family
         self._board = board
         self._kept = kept
         self._counters = counters
+        self._observer = observer
         self._parts = BlockParts(family, board)
         self._starving: list[Request] = []
 
@@ -49,6 +53,7 @@ class Relief:
         self._counters.parked += 1
         holder.account.usage.parked += 1
         self._give_up(holder)
+        self._observer.parked(holder)
 
     def preempt_one(
         self,

@@ -65,7 +65,19 @@ class Request:
     missing.
     """
 
-    __slots__ = ("first", "grant", "id", "key", "kind", "meter", "seq", "state")
+    __slots__ = (
+        "first",
+        "grant",
+        "id",
+        "key",
+        "kind",
+        "meter",
+        "seq",
+        "started_at",
+        "state",
+        "submitted_at",
+        "token_at",
+    )
 
     def __init__(
         self, request: int, seq: Sequence, params: ExtendParams | ScoreParams, meter: Meter, kind: WorkKind
@@ -78,6 +90,10 @@ class Request:
         self.state = RequestState.WAITING
         self.first = 0
         self.grant: Grant | None = None
+        # The observer's notes, in seconds of its clock; -1.0 where it did not happen yet.
+        self.submitted_at = -1.0
+        self.started_at = -1.0
+        self.token_at = -1.0
 
     @property
     def end(self) -> int:

@@ -20,6 +20,7 @@ from .family import Family
 from .kept import KeptRows
 from .limits import DEFAULT_LIMITS, StepLimits
 from .memory import ModelMemory
+from .observer import Observer
 from .plan import ModelResult, StepPlan
 from .planner import Planner
 from .relief import Relief
@@ -46,6 +47,7 @@ class Scheduler:
         limits: StepLimits = DEFAULT_LIMITS,
         *,
         check: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         self.memories = dict(memories)
         self._make_stop_watch = make_stop_watch
@@ -54,8 +56,9 @@ class Scheduler:
         self._kept = KeptRows(limits.max_kept_rows)
         self.counters = Counters()
         self.family = Family(self._kept.forget)
-        self.board = Board(self.family)
-        self.relief = Relief(self.family, self.board, self._kept, self.counters)
+        observer = observer or Observer()
+        self.board = Board(self.family, observer)
+        self.relief = Relief(self.family, self.board, self._kept, self.counters, observer)
         self._fairness = Fairness(self.board)
         self.planner = Planner(self.family, self.board, self.relief, self._fairness, self.counters, limits)
         self._committer = Committer(self.family, self.board, self._kept, self.counters)

@@ -8,6 +8,7 @@ from branchwise.engine.engine import Engine
 from branchwise.engine.errors import CapacityError
 from branchwise.engine.opening import load_models
 from branchwise.engine.protocol import EngineUsage, ScoreParams, SeqId, Unlimited
+from safetensors.torch import load_file
 from support.checks import extend_params
 from support.tiny import save_model
 
@@ -88,6 +89,19 @@ async def test_best_of_64_shares_the_prompt_and_equals_each_alone(policy: Path, 
             engine.release(child)
         await engine.extend(engine.open([1], seed=0), extend_params(1), METER)
         assert engine.scheduler.memories["policy"].pool.owned == 1
+
+
+async def test_the_split_of_the_memory_is_data(policy: Path, prm: Path) -> None:
+    engine = await Engine.open_models({"policy": policy, "prm": prm}, kv_memory=2 << 20)
+    plan = engine.memory_plan
+    assert [model.model for model in plan.models] == ["policy", "prm"]
+    first, second = plan.models
+    assert first.blocks == second.blocks  # a reward model mirrors the policy's branches
+    assert first.positions == (first.blocks - 1) * first.block_size
+    assert 0.9 * (2 << 20) < plan.kv_bytes <= 2 << 20
+    stored = sum(tensor.numel() * 4 for tensor in load_file(policy / "model.safetensors").values())
+    assert first.weights_bytes == stored
+    assert plan.weights_bytes == first.weights_bytes + second.weights_bytes
 
 
 async def test_policy_and_reward_model_run_in_one_engine(policy: Path, prm: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from branchwise.engine.errors import QueueFullError
-from branchwise.engine.protocol import ExtendParams, ScoreParams
+from branchwise.engine.protocol import ExtendParams, ScoreParams, SeqId
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.fairness import divided
 from branchwise.engine.sched.limits import StepLimits
@@ -30,7 +30,7 @@ class Load:
         self.rig, self.tenant = rig, tenant
         self.prompt, self.tokens, self.width = prompt, tokens, width
         self.made = 0
-        self.open: dict[int, int] = {}
+        self.open: dict[int, SeqId] = {}
 
     def top_up(self) -> None:
         for request in [request for request in self.open if request in self.rig.outcomes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 
+import pytest
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import (
     EngineUsage,
@@ -16,7 +17,6 @@ from branchwise.engine.protocol import (
     Scores,
     SeqId,
     Verdict,
-    Work,
 )
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
@@ -25,12 +25,21 @@ from branchwise.engine.sched.scheduler import StepLimits
 from branchwise.engine.text.stop import Stop
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.checks import RecordingMeter, Rig, extend_params
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from support.checks import Rig, extend_params
+from support.machine import PathMeter, Pending, spoil_first
 from support.oracle import EOS, NaiveEngine, oracle_info
 
 MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
+MANY_EXAMPLES = 2000
 PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
 SAMPLING = [
     SamplingParams(),
@@ -40,49 +49,6 @@ SAMPLING = [
     SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
 ]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
-
-
-class PathMeter(RecordingMeter):
-    """Asserts that no row of a branch path is charged twice, whoever of the family pays, and no head twice
-    on one sequence.
-
-    `path` identifies the positions that stood on the sequence when the request was made; positions sampled
-    since are the request's own.
-    """
-
-    def __init__(self, tokens: int | None, seq: SeqId, path: list[object], charged: set[object]) -> None:
-        super().__init__(tokens)
-        self.seq = seq
-        self.path = path
-        self._charged = charged
-
-    def commit(self, work: Work) -> None:
-        super().commit(work)
-        charges = [("row", self._identity(p)) for p in range(work.start, work.start + work.rows)]
-        charges += [("head", self.seq, self._identity(p)) for p in work.heads]
-        for charge in charges:
-            assert charge not in self._charged, charge
-            self._charged.add(charge)
-
-    def paid(self, positions: range) -> bool:
-        return all(("row", self._identity(position)) in self._charged for position in positions)
-
-    def identities(self, length: int) -> list[object]:
-        return [self._identity(position) for position in range(length)]
-
-    def _identity(self, position: int) -> object:
-        return self.path[position] if position < len(self.path) else (id(self), position)
-
-
-class Pending:
-    """A submitted request and what it must give if nothing interferes."""
-
-    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int], prompt_length: int) -> None:
-        self.seq = seq
-        self.meter = meter
-        self.before = before
-        self.prompt_length = prompt_length
-        self.params: ExtendParams | ScoreParams | None = None
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -112,13 +78,19 @@ class EngineMachine(RuleBasedStateMachine):
         self.meters: list[PathMeter] = []
         self.pending: dict[int, Pending] = {}
         self.next_seed = 100
+        self.spoiled_rows = 0
 
     # Commands
 
-    @rule(prompt=st.sampled_from(PROMPTS), model=st.sampled_from(["policy", "policy", "prm"]))
-    def open(self, prompt: list[int], model: str) -> None:
+    @rule(
+        prompt=st.sampled_from(PROMPTS),
+        model=st.sampled_from(["policy", "policy", "prm"]),
+        tenant=st.sampled_from(["a", "a", "b"]),
+    )
+    def open(self, prompt: list[int], model: str, tenant: str) -> None:
         if len(self.tokens) < 12:
-            seq = self.rig.open(prompt, seed=self.fresh_seed(), model=model, usage=self.usage)
+            seed = self.fresh_seed()
+            seq = self.rig.open(prompt, seed=seed, model=model, namespace=tenant, usage=self.usage)
             self.remember(seq, prompt, self.next_seed, model, None)
 
     @precondition(lambda self: self.idle())
@@ -251,12 +223,16 @@ class EngineMachine(RuleBasedStateMachine):
             self.collect()
 
     @precondition(lambda self: self.pending)
-    @rule(after_writes=st.booleans(), model=st.sampled_from(["policy", "prm"]))
-    def failing_step(self, after_writes: bool, model: str) -> None:
+    @rule(
+        after_writes=st.booleans(),
+        model=st.sampled_from(["policy", "prm"]),
+        error=st.sampled_from([ConnectionError, MemoryError]),
+    )
+    def failing_step(self, after_writes: bool, model: str, error: type[Exception]) -> None:
         runner = self.rig.runners[model]
 
         def fail(plan: ModelPlan) -> None:
-            raise ConnectionError("injected")
+            raise error("injected")
 
         if after_writes:
             runner.after_writes = fail
@@ -264,6 +240,18 @@ class EngineMachine(RuleBasedStateMachine):
             runner.before_step = fail
         self.rig.step()
         runner.before_step = runner.after_writes = lambda plan: None
+        self.collect()
+
+    @precondition(lambda self: self.pending)
+    @rule(model=st.sampled_from(["policy", "prm"]))
+    def spoiled_step(self, model: str) -> None:
+        """One row gives a value that is not finite."""
+        runner, counters = self.rig.runners[model], self.rig.scheduler.counters
+        runner.mangle = spoil_first
+        failed = counters.failed_rows
+        self.rig.step()
+        self.spoiled_rows += counters.failed_rows - failed
+        runner.mangle = lambda result: result
         self.collect()
 
     @rule()
@@ -290,7 +278,9 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.rig.tokens(seq) == tokens
         usage, runners = self.usage, self.rig.runners.values()
         rows = usage.prefill_tokens + usage.decode_tokens + usage.score_tokens + usage.recomputed_tokens
-        assert rows == sum(runner.rows for runner in runners)
+        assert rows + self.spoiled_rows == sum(runner.rows for runner in runners)
+        counters = self.rig.scheduler.counters
+        assert counters.scheduled_rows == counters.rows_by_kind()
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
@@ -391,3 +381,10 @@ class EngineMachine(RuleBasedStateMachine):
 
 EngineMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 TestEngineMachine = EngineMachine.TestCase
+
+
+@pytest.mark.slow
+def test_many_examples() -> None:
+    run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
+        EngineMachine, settings=settings(max_examples=MANY_EXAMPLES, stateful_step_count=40)
+    )

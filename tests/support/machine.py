@@ -1,0 +1,66 @@
+"""What the state machine of the scheduler keeps beside the engine: meters per path, and what is pending."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from branchwise.engine.protocol import ExtendParams, ScoreParams, SeqId, Work
+from branchwise.engine.sched.plan import ModelResult, SpanScores
+
+from .checks import RecordingMeter
+
+
+class PathMeter(RecordingMeter):
+    """Asserts that no row of a branch path is charged twice, whoever of the family pays, and no head twice
+    on one sequence.
+
+    `path` identifies the positions that stood on the sequence when the request was made; positions sampled
+    since are the request's own.
+    """
+
+    def __init__(self, tokens: int | None, seq: SeqId, path: list[object], charged: set[object]) -> None:
+        super().__init__(tokens)
+        self.seq = seq
+        self.path = path
+        self._charged = charged
+
+    def commit(self, work: Work) -> None:
+        super().commit(work)
+        charges = [("row", self._identity(p)) for p in range(work.start, work.start + work.rows)]
+        charges += [("head", self.seq, self._identity(p)) for p in work.heads]
+        for charge in charges:
+            assert charge not in self._charged, charge
+            self._charged.add(charge)
+
+    def paid(self, positions: range) -> bool:
+        return all(("row", self._identity(position)) in self._charged for position in positions)
+
+    def identities(self, length: int) -> list[object]:
+        return [self._identity(position) for position in range(length)]
+
+    def _identity(self, position: int) -> object:
+        return self.path[position] if position < len(self.path) else (id(self), position)
+
+
+class Pending:
+    """A submitted request and what it must give if nothing interferes."""
+
+    def __init__(self, seq: SeqId, meter: PathMeter, before: list[int], prompt_length: int) -> None:
+        self.seq = seq
+        self.meter = meter
+        self.before = before
+        self.prompt_length = prompt_length
+        self.params: ExtendParams | ScoreParams | None = None
+
+
+def spoil_first(result: ModelResult) -> ModelResult:
+    """The result with its first value not finite."""
+    if result.drawn:
+        drawn = (result.drawn[0]._replace(logprob=math.nan), *result.drawn[1:])
+        return msgspec.structs.replace(result, drawn=drawn)
+    if result.scores:
+        first = result.scores[0]
+        nan = SpanScores(first.seq, (math.nan,) * len(first.rewards), (math.nan,) * len(first.logprobs))
+        return msgspec.structs.replace(result, scores=(nan, *result.scores[1:]))
+    return result
