@@ -13,16 +13,13 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
-import msgspec
 
 from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
 from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
 from .handles import Handle, Handles
-from .kv.pool import BlockPool
-from .kv.prefix import KvIdentity, PrefixIndex
-from .loop import EngineLoop, StepRunner
-from .memory_plan import MemoryPlan, ModelMemoryPlan
+from .hosted import EngineModel, make_memory, memory_plan
+from .loop import EngineLoop
 from .metrics import EngineMetrics
 from .protocol import (
     Capabilities,
@@ -38,7 +35,6 @@ from .protocol import (
 )
 from .sampling.params import SamplingParams
 from .sched.limits import StepLimits
-from .sched.memory import ModelMemory
 from .sched.request import Delta, Outcome
 from .sched.scheduler import Scheduler, StopWatchFactory
 from .settling import Due, Settle, never_due, settle_turns
@@ -46,22 +42,6 @@ from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
 from .timing import Timings
 from .watchdog import Watchdog
-
-
-class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model ready to run: its facts, its runner, and the KV pool that the runner has memory for.
-
-    `kv_format` names whatever makes KV of equal weights differ: dtype, layout, whether numerics are
-    deterministic. Bytes are of all weights, and of one KV block over all layers; 0 where nobody counts them.
-    """
-
-    info: ModelInfo
-    runner: StepRunner
-    num_blocks: int
-    block_size: int
-    kv_format: str = ""
-    weights_bytes: int = 0
-    block_bytes: int = 0
 
 
 class Engine:
@@ -101,14 +81,14 @@ class Engine:
             max_waiting=max_waiting,
         )
         self._models = {name: model.info for name, model in models.items()}
-        memories = {name: _make_memory(name, model) for name, model in models.items()}
+        memories = {name: make_memory(name, model) for name, model in models.items()}
         max_len = {name: memory.max_len for name, memory in memories.items()}
         timings, watchdog = Timings(), Watchdog(stuck_after_s)
         self.scheduler = Scheduler(
             memories, make_stop_watch or StopChecker, limits, check=check, observer=timings
         )
         self.metrics = EngineMetrics(self.scheduler, timings, watchdog)
-        self.memory_plan = _memory_plan(models)
+        self.memory_plan = memory_plan(models)
         runners = {name: model.runner for name, model in models.items()}
         self._loop = EngineLoop(
             self.scheduler, runners, self._hop, self._hop_ended, due or never_due, timings, watchdog
@@ -384,29 +364,3 @@ class Engine:
     def _idle(self, seq: SeqId, verb: str) -> Handle:
         self._require_open()
         return self._handles.idle(seq, verb)
-
-
-def _make_memory(name: str, model: EngineModel) -> ModelMemory:
-    pool = BlockPool(model.num_blocks, model.block_size)
-    identity = KvIdentity(
-        weights_digest=model.info.weights_digest,
-        kv_format=model.kv_format,
-        block_size=model.block_size,
-    )
-    return ModelMemory(name, model.info, pool, PrefixIndex(pool, identity))
-
-
-def _memory_plan(models: Mapping[str, EngineModel]) -> MemoryPlan:
-    return MemoryPlan(
-        models=tuple(
-            ModelMemoryPlan(
-                model=name,
-                weights_bytes=model.weights_bytes,
-                kv_bytes=model.num_blocks * model.block_bytes,
-                blocks=model.num_blocks,
-                block_size=model.block_size,
-                positions=(model.num_blocks - 1) * model.block_size,
-            )
-            for name, model in models.items()
-        )
-    )

@@ -9,11 +9,11 @@ from pathlib import Path
 import structlog
 import torch
 
-from .engine import EngineModel
 from .errors import CapacityError
 from .exec.cache import bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
+from .hosted import EngineModel
 from .models.open import LoadedModel, open_model
 from .models.weights import required_shapes
 

@@ -5,18 +5,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import CapacityError
-from ..protocol import Verdict
-from ..text.stop import Stop
 from .board import Board
 from .counters import Counters
 from .draft import Draft, PlannedDraw, PlannedSpan
 from .fairness import Fairness
 from .family import Family
-from .grant import Grant
+from .granter import Granter
 from .limits import StepLimits
 from .memory import ModelMemory
 from .relief import Relief
-from .request import ExtendRequest, Request, RequestState, ScoreRequest
+from .request import ExtendRequest, Request, RequestState
 from .sequence import Sequence
 
 
@@ -53,6 +51,7 @@ class Planner:
         self._family = family
         self._board = board
         self._relief = relief
+        self._granter = Granter(board, relief)
         self._fairness = fairness
         self._counters = counters
         self._limits = limits
@@ -94,14 +93,14 @@ class Planner:
             if one_row:
                 if draft.shares is not None and taken[seq.tenant] >= draft.left(seq.tenant):
                     draft.hold(request)
-                elif len(decodes) < draft.rows_left and self._granted(request):
+                elif len(decodes) < draft.rows_left and self._granter.granted(request):
                     decodes.append(request)
                     taken[seq.tenant] += 1
             else:
                 prefills.append(request)
         if len(decodes) >= draft.rows_left:
             return decodes
-        return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granted(r)]
+        return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granter.granted(r)]
 
     def _make_room(self, draft: Draft, runnable: list[Request]) -> None:
         """Shrink `runnable` and free blocks until what is left fits; the first in order always stays."""
@@ -210,7 +209,7 @@ class Planner:
             name, tenant = request.seq.memory.name, request.seq.tenant
             if name in blocked or (name, tenant) in blocked or request.state is not RequestState.WAITING:
                 continue
-            if self._must_wait(draft, request) or not self._granted(request):
+            if self._must_wait(draft, request) or not self._granter.granted(request):
                 continue
             if self._waits_for_block(draft, request):
                 self._counters.deferred_for_prefix += 1
@@ -348,62 +347,3 @@ class Planner:
     def _waits_for_payer(self, request: Request) -> bool:
         payer = request.seq.holder.payer
         return payer is not None and payer is not request
-
-    def _granted(self, request: Request) -> bool:
-        """Ask the request's meter for what it needs next, unless that is reserved already."""
-        if self._holds_grant(request):
-            return True
-        work = request.work()
-        if work is None:
-            return True
-        try:
-            verdict = request.meter.grant(work)
-        except Exception as error:  # a broken meter fails its own request, not the engine
-            self._board.fail(request, error)
-            return False
-        if verdict is Verdict.GRANTED:
-            request.grant = Grant(request.meter, work)
-            request.seq.pay(work.start + work.rows, work.heads)
-            if work.rows:
-                self._set_payer(request)
-            return True
-        if verdict is Verdict.YIELD:
-            self._yield(request)
-        elif verdict is Verdict.REFUSED:
-            self._refuse(request)
-        return False
-
-    def _holds_grant(self, request: Request) -> bool:
-        """Whether what the request needs next is reserved. A grant that counted on rows or a head which
-        another member had reserved, and lost since, is withdrawn.
-        """
-        work = request.grant.open if request.grant is not None else None
-        if work is None:
-            return False
-        seq = request.seq
-        rows_stand = seq.first_unpaid() >= work.start + work.rows
-        if rows_stand and (work.tokens == 0 or seq.heads.paid(request.first)):
-            return True
-        self._board.withdraw(request)
-        return False
-
-    def _yield(self, request: Request) -> None:
-        """The meter wants the request's own blocks back; what it shares through a trunk is not its to
-        give.
-        """
-        if request.seq.table.blocks:
-            self._relief.preempt(request.seq)
-        else:
-            self._board.preempt(request)
-
-    def _set_payer(self, request: Request) -> None:
-        node = request.seq
-        while node is not None:
-            node.payer = request
-            node = node.trunk
-
-    def _refuse(self, request: Request) -> None:
-        if isinstance(request, ExtendRequest):
-            self._board.stop(request, Stop.BUDGET)
-        elif isinstance(request, ScoreRequest):
-            self._board.scored(request, refused=True)
