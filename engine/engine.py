@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -28,6 +29,7 @@ from .protocol import (
     Extension,
     Meter,
     ModelInfo,
+    Pinned,
     ScoreParams,
     Scores,
     SeqId,
@@ -237,10 +239,14 @@ class Engine:
         """A hint; may be called from a meter, and then takes effect at the next step boundary."""
         self._loop.post(partial(self.scheduler.park, seq))
 
-    def release(self, seq: SeqId) -> None:
-        """End the sequence. Idempotent, also after the engine was closed."""
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
+        """End the sequence. Idempotent, also after the engine was closed. See `Backend.release`."""
         if self._handles.remove(seq):
-            self._loop.post(partial(self.scheduler.release, seq))
+            self._loop.post(partial(self.scheduler.release, seq, pruned=pruned))
+
+    def unpin(self, seq: SeqId) -> None:
+        """End the pin of a sequence, released or not. Idempotent."""
+        self._loop.post(partial(self.scheduler.unpin, seq))
 
     def notify(self) -> None:
         self._loop.notify()
@@ -272,6 +278,23 @@ class Engine:
         self._loop.post(partial(self.scheduler.score, ticket.request, seq, params, meter))
         result = await self._finish(ticket)
         assert isinstance(result, Scores)
+        return result
+
+    async def pin(self, seq: SeqId, ttl_s: float) -> Pinned:
+        """Keep the KV of the sequence as it stands now, its whole blocks, in the cache for `ttl_s` seconds,
+        also after its release; what is still to compute is kept once it is. A second pin takes the place of
+        the first.
+
+        Pins keep at most half of a model's blocks (`CapacityError`), and give way where a running request
+        would fail for want of blocks.
+        """
+        if not ttl_s > 0:
+            raise UsageError(f"ttl_s is {ttl_s}; it must be more than 0 seconds")
+        ticket = self._new_ticket(self._idle(seq, "pinned"))
+        until = time.monotonic() + ttl_s
+        self._loop.post(partial(self.scheduler.pin, ticket.request, seq, until))
+        result = await self._finish(ticket)
+        assert isinstance(result, Pinned)
         return result
 
     async def generate(
@@ -316,7 +339,7 @@ class Engine:
         self._loop.post(partial(command, streams=on_tokens is not None))
         return ticket
 
-    async def _finish(self, ticket: Ticket) -> Extension | Scores:
+    async def _finish(self, ticket: Ticket) -> Extension | Scores | Pinned:
         """Wait for the outcome. Cancelled meanwhile: cancel the request, wait for the step boundary, then
         go.
         """

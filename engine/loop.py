@@ -118,7 +118,7 @@ class EngineLoop:
 
     def _turn(self) -> None:
         """One step: everything between two waits."""
-        self._timings.tick()
+        self._scheduler.expire_pins(self._timings.tick())
         self._apply_commands()
         plan = self._scheduler.plan()
         if plan is not None:

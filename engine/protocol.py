@@ -203,6 +203,12 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     refused: bool = False
 
 
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """Leading positions of a sequence that stay in the prefix cache: its whole blocks."""
+
+    positions: int
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One loaded model as the floors above see it. `head` is "lm" or "reward"; `steps` is how a reward model
     reads the steps of another model's solution, None where nothing is known."""
@@ -266,8 +272,10 @@ class Backend(Protocol):
         A hint: it does nothing for a sequence that is not idle by then. May be called from a meter."""
         ...
 
-    def release(self, seq: SeqId) -> None:
-        """End the sequence; its blocks are free before the next plan. Idempotent. Cancels what runs on it."""
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
+        """End the sequence; its blocks are free before the next plan. Idempotent. Cancels what runs on it.
+        `pruned` is a hint that nobody will want again what the sequence added since it was opened or forked.
+        """
         ...
 
     async def extend(

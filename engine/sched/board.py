@@ -1,7 +1,7 @@
 """Where each request stands. Every change of a request's state is made here."""
 
 from ..errors import EngineClosed
-from ..protocol import Extension, Scores
+from ..protocol import Extension, Pinned, Scores
 from ..text.stop import Stop
 from .family import Family
 from .observer import Observer
@@ -42,6 +42,10 @@ class Board:
     def reject(self, request: int, seq: Sequence, error: Exception) -> None:
         """The request could not even be made."""
         self._outcomes.append(Outcome(request, seq.id, seq.known, None, error))
+
+    def answer(self, request: int, seq: Sequence, value: Pinned) -> None:
+        """What was asked needed no rows."""
+        self._outcomes.append(Outcome(request, seq.id, seq.known, value))
 
     def start(self, request: Request) -> None:
         """waiting -> running"""

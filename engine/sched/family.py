@@ -67,11 +67,11 @@ class Family:
         seq.memory.cut(seq, position)
         self.detach_if_ready(seq)
 
-    def release(self, seq: Sequence) -> None:
-        """End the sequence; a trunk ends with its last member."""
+    def release(self, seq: Sequence, *, dead: bool = False) -> None:
+        """End the sequence; a trunk ends with its last member. Of a dead one nobody will want the tail."""
         if seq.trunk is not None:
             self._leave(seq)
-        self._end(seq)
+        self._end(seq, dead=dead)
 
     def detach_if_ready(self, seq: Sequence) -> None:
         """A member that went its own way takes what it shares, once the holder has computed that."""
@@ -155,8 +155,8 @@ class Family:
             self._leave(trunk)
         self._end(trunk)
 
-    def _end(self, seq: Sequence) -> None:
-        seq.memory.drop_blocks(seq)
+    def _end(self, seq: Sequence, *, dead: bool = False) -> None:
+        seq.memory.drop_blocks(seq, dead=dead)
         if seq.logits_kept:
             self._on_forget(seq)
         seq.memory.leave_account(seq.account)

@@ -124,6 +124,8 @@ class Planner:
             if victim is None:
                 victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=True)
             if victim is None:
+                if memory.pins.give_up_one():
+                    continue
                 if not self._drop_shared_tail(first.seq.holder):
                     self._board.fail(first, CapacityError(f"the KV pool of {memory.name!r} is exhausted"))
                 return
@@ -267,7 +269,9 @@ class Planner:
                 return False
             if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is not None:
                 continue
-            if memory.pool.available or not self._drop_shared_tail(request.seq.holder):
+            if memory.pool.available:
+                return True
+            if not memory.pins.give_up_one() and not self._drop_shared_tail(request.seq.holder):
                 return True
 
     def _blocks_to_admit(self, draft: Draft, request: Request) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from ..errors import HandleError
-from ..protocol import ExtendParams, Extension, Meter, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
 from ..sampling.rules import row_rules
 from ..text.stop import Stop
 from .gains import Gains
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     request: int
     seq: SeqId
     known: int
-    value: Extension | Scores | None = None
+    value: Extension | Scores | Pinned | None = None
     error: Exception | None = None
 
 

@@ -5,8 +5,8 @@ clock.
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
-from ..errors import QueueFullError, StepFailed
-from ..protocol import EngineUsage, ExtendParams, Meter, ScoreParams, SeqId
+from ..errors import CapacityError, QueueFullError, StepFailed
+from ..protocol import EngineUsage, ExtendParams, Meter, Pinned, ScoreParams, SeqId
 from ..text.profile import ModelProfile
 from ..text.stop import Stop, StopRule
 from ..text.tokenizer import Tokenizer
@@ -103,13 +103,34 @@ class Scheduler:
         if holder.table.blocks and holder.all_parked():
             self.relief.park(holder)
 
-    def release(self, seq: SeqId) -> None:
+    def pin(self, request: int, seq: SeqId, until: float) -> None:
+        """Answer the request with the positions that stay in the cache until `until`, or why they do not."""
+        sequence = self.family.sequences[seq]
+        try:
+            positions = sequence.memory.pin(sequence, until)
+        except CapacityError as error:
+            self.board.reject(request, sequence, error)
+        else:
+            self.board.answer(request, sequence, Pinned(positions=positions))
+
+    def unpin(self, seq: SeqId) -> None:
+        """Of a sequence that may be released by now."""
+        for memory in self.memories.values():
+            memory.pins.unpin(seq)
+
+    def expire_pins(self, now: float) -> None:
+        """End the pins whose time is over at `now`."""
+        for memory in self.memories.values():
+            if len(memory.pins):
+                memory.pins.expire(now)
+
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
         sequence = self.family.sequences.get(seq)
         if sequence is None:
             return
         if sequence.request is not None:
             self._cancel(sequence.request)
-        self.family.release(sequence)
+        self.family.release(sequence, dead=pruned)
 
     def extend(self, request: int, seq: SeqId, params: ExtendParams, meter: Meter, *, streams: bool) -> None:
         sequence = self.family.sequences[seq]

@@ -33,6 +33,7 @@ class Sequence:
     __slots__ = (
         "account",
         "base",
+        "born",
         "computed",
         "computed_once",
         "counts",
@@ -96,6 +97,8 @@ class Sequence:
         self.heads = PaidHeads(len(tokens))
         self.trunk: Sequence | None = None
         self.base = 0
+        self.born = len(tokens)
+        """Positions that it was opened or forked with; those behind them are its own."""
         self.members: dict[SeqId, Sequence] = {}
         self.weight = 0 if hidden else 1
         self.request: Request | None = None

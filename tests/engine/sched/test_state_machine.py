@@ -8,7 +8,7 @@ import os
 from itertools import islice
 
 import pytest
-from branchwise.engine.errors import HandleError, StepFailed
+from branchwise.engine.errors import CapacityError, HandleError, StepFailed
 from branchwise.engine.protocol import (
     EngineUsage,
     ExtendParams,
@@ -79,6 +79,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.pending: dict[int, Pending] = {}
         self.next_seed = 100
         self.spoiled_rows = 0
+        self.now = 0.0
 
     # Commands
 
@@ -125,11 +126,25 @@ class EngineMachine(RuleBasedStateMachine):
     def park(self, data: st.DataObject) -> None:
         self.rig.scheduler.park(data.draw(st.sampled_from(sorted(self.tokens))))
 
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 5.0]))
+    def pin(self, data: st.DataObject, seconds: float) -> None:
+        request = self.rig.new_id()
+        self.rig.scheduler.pin(request, data.draw(st.sampled_from(self.idle())), self.now + seconds)
+        self.rig.collect()
+        assert isinstance(self.rig.outcomes[request].error, CapacityError | None)
+
+    @rule()
+    def time_passes(self) -> None:
+        if hasattr(self, "rig"):
+            self.now += 2.0
+            self.rig.scheduler.expire_pins(self.now)
+
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), pruned=st.booleans())
+    def release(self, data: st.DataObject, pruned: bool) -> None:
         seq = data.draw(st.sampled_from(sorted(self.tokens)))
-        self.rig.scheduler.release(seq)
+        self.rig.scheduler.release(seq, pruned=pruned)
         del self.tokens[seq]
         self.collect()
 
