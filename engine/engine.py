@@ -116,14 +116,15 @@ class Engine:
         max_model_len: int | None = None,
         max_step_tokens: int = 2048,
         deterministic: bool = False,
+        adapters: Mapping[str, str | Path] | None = None,
         max_waiting: int = 16384,
         drain_s: float = 0.0,
         check: bool = False,
         settle: Settle | None = None,
         due: Due | None = None,
     ) -> "Engine":
-        """Load the models and split `kv_memory` bytes between them; the engine is then entered with `async
-        with`.
+        """Load the models, with the LoRA adapters (PEFT folders) of their roles, and split `kv_memory` bytes
+        between them; the engine is then entered with `async with`.
 
         Raises `ModelLoadError` in one line.
         """
@@ -139,6 +140,7 @@ class Engine:
             max_model_len=max_model_len,
             max_rows=max_step_tokens,
             deterministic=deterministic,
+            adapters=adapters,
         )
         models = await anyio.to_thread.run_sync(load)
         return cls(

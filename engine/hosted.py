@@ -32,6 +32,7 @@ def make_memory(name: str, model: EngineModel) -> ModelMemory:
     pool = BlockPool(model.num_blocks, model.block_size)
     identity = KvIdentity(
         weights_digest=model.info.weights_digest,
+        adapter=model.info.adapter_digest,
         kv_format=model.kv_format,
         block_size=model.block_size,
     )

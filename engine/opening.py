@@ -2,20 +2,18 @@
 got.
 """
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 import torch
 
-from .errors import CapacityError
+from .errors import CapacityError, UsageError
 from .exec.cache import bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
 from .hosted import EngineModel
 from .models.open import LoadedModel, open_model
-from .models.weights import required_shapes
 
 log = structlog.get_logger(__name__)
 
@@ -39,14 +37,27 @@ def load_models(
     max_model_len: int | None = None,
     max_rows: int = 2048,
     deterministic: bool = False,
+    adapters: Mapping[str, str | Path] | None = None,
 ) -> dict[str, EngineModel]:
-    """Open the model of each role. `kv_memory` is in bytes, for all of them together.
+    """Open the model of each role, with the LoRA adapter that `adapters` names for it. `kv_memory` is in
+    bytes, for all of them together.
 
     Every pool gets the same number of blocks: a reward or draft model mirrors the policy's branches, position
     by position.
     """
+    adapters = adapters or {}
+    for role in adapters:
+        if role not in sources:
+            raise UsageError(f"an adapter for {role!r}, which is not open; open are {', '.join(sources)}")
     loaded = {
-        role: open_model(source, name=role, dtype=dtype, device=device, max_model_len=max_model_len)
+        role: open_model(
+            source,
+            name=role,
+            dtype=dtype,
+            device=device,
+            max_model_len=max_model_len,
+            adapter=adapters.get(role),
+        )
         for role, source in sources.items()
     }
     for model in loaded.values():
@@ -91,7 +102,7 @@ def _engine_model(
         blocks=num_blocks,
         positions=(num_blocks - 1) * block_size,
         megabytes=round(num_blocks * block_bytes / 1e6, 1),
-        weights_megabytes=round(weights_bytes(model) / 1e6, 1),
+        weights_megabytes=round(model.weights_bytes / 1e6, 1),
     )
     return EngineModel(
         info=model.info,
@@ -101,12 +112,6 @@ def _engine_model(
         num_blocks=num_blocks,
         block_size=block_size,
         kv_format=f"{dtype}/deterministic={deterministic}",
-        weights_bytes=weights_bytes(model),
+        weights_bytes=model.weights_bytes,
         block_bytes=block_bytes,
     )
-
-
-def weights_bytes(model: LoadedModel) -> int:
-    """Bytes of the weight matrices and norms in the type that the model computes with."""
-    parameters = sum(math.prod(shape) for shape in required_shapes(model.config).values())
-    return parameters * model.decoder.dtype.itemsize

@@ -211,7 +211,9 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One loaded model as the floors above see it. `head` is "lm" or "reward"; `steps` is how a reward model
-    reads the steps of another model's solution, None where nothing is known."""
+    reads the steps of another model's solution, None where nothing is known. The digests are of the base
+    weights and of the LoRA adapter in them, empty without one.
+    """
 
     name: str
     source: str
@@ -224,6 +226,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingParams
     weights_digest: str
     steps: StepFormat | None = None
+    adapter_digest: str = ""
 
 
 class Backend(Protocol):
