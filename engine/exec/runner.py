@@ -256,7 +256,7 @@ def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> 
     not_drawn: list[NotDrawn] = []
     for sample, one in zip(samples, found, strict=True):
         if isinstance(one, NoToken):
-            not_drawn.append(NotDrawn(sample.seq, one.reason))
+            not_drawn.append(NotDrawn(sample.seq, one.reason, one.finite))
         else:
             drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail))
     return _Draws(tuple(drawn), tuple(not_drawn))

@@ -105,9 +105,7 @@ def _bytes(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> int:
     return sum(tensor.numel() for tensor in tensors.values()) * dtype.itemsize
 
 
-def _open_file(
-    path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None
-) -> _Opened:
+def _open_file(path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None) -> _Opened:
     from .gguf import read_gguf
 
     file = read_gguf(path)
@@ -128,9 +126,7 @@ def _open_file(
     )
 
 
-def _open_folder(
-    path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None
-) -> _Opened:
+def _open_folder(path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None) -> _Opened:
     fields = read_fields(path)
     tensors = unwrapped(read_tensors(path))
     tokenizer = HfTokenizer.open(path)

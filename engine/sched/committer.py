@@ -173,6 +173,7 @@ def spoiled_sequences(result: ModelResult) -> set[SeqId]:
     """Sequences whose row gave a value that is not finite: NaN or infinite logits leave no finite
     log-probability of any token."""
     spoiled = {found.seq for found in result.drawn if not isfinite(found.logprob)}
+    spoiled.update(found.seq for found in result.not_drawn if not found.finite)
     for found in result.scores:
         if not all(map(isfinite, found.rewards)) or not all(map(isfinite, found.logprobs)):
             spoiled.add(found.seq)

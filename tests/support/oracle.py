@@ -190,11 +190,13 @@ class OracleRunner:
             self._run_span(span, found, scores)
         found.extend(self._draw(self.kept[kept.source], kept.sample) for kept in plan.kept_samples)
         self.largest_step = max(self.largest_step, sum(len(span.tokens) for span in plan.spans))
-        return self.mangle(ModelResult(
-            drawn=tuple(one for one in found if isinstance(one, Drawn)),
-            not_drawn=tuple(one for one in found if isinstance(one, NotDrawn)),
-            scores=tuple(scores),
-        ))
+        return self.mangle(
+            ModelResult(
+                drawn=tuple(one for one in found if isinstance(one, Drawn)),
+                not_drawn=tuple(one for one in found if isinstance(one, NotDrawn)),
+                scores=tuple(scores),
+            )
+        )
 
     def _copy(self, source: int, target: int) -> None:
         assert TRASH_BLOCK not in (source, target)
