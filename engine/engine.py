@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -13,14 +14,14 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
-import msgspec
 
+from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
 from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
 from .handles import Handle, Handles
-from .kv.pool import BlockPool
-from .kv.prefix import KvIdentity, PrefixIndex
-from .loop import EngineLoop, StepRunner
+from .hosted import EngineModel, make_memory, memory_plan
+from .loop import EngineLoop
+from .metrics import EngineMetrics
 from .protocol import (
     Capabilities,
     EngineUsage,
@@ -28,32 +29,21 @@ from .protocol import (
     Extension,
     Meter,
     ModelInfo,
+    Pinned,
     ScoreParams,
     Scores,
     SeqId,
     Unlimited,
 )
 from .sampling.params import SamplingParams
-from .sched.memory import ModelMemory
+from .sched.limits import StepLimits
 from .sched.request import Delta, Outcome
-from .sched.scheduler import Scheduler, StepLimits, StopWatchFactory
+from .sched.scheduler import Scheduler, StopWatchFactory
 from .settling import Due, Settle, never_due, settle_turns
 from .text.stop import StopChecker, StopRule
 from .ticket import OnTokens, Ticket
-
-
-class EngineModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model ready to run: its facts, its runner, and the KV pool that the runner has memory for.
-
-    `kv_format` names whatever makes KV of equal weights differ: dtype, layout, whether numerics are
-    deterministic.
-    """
-
-    info: ModelInfo
-    runner: StepRunner
-    num_blocks: int
-    block_size: int
-    kv_format: str = ""
+from .timing import Timings
+from .watchdog import Watchdog
 
 
 class Engine:
@@ -63,6 +53,9 @@ class Engine:
     `models` is keyed by role. `max_step_tokens` bounds the rows of a step, all models together. `settle`
     decides when the tasks woken by a delivery have parked; without it, a few turns of the event loop, at most
     `settle_s` seconds. `check` runs the invariant checker after every step.
+
+    `max_waiting` bounds the queue of each tenant. Leaving the context cancels what runs; with `drain_s` it
+    first lets it run on for so many seconds. A step of more than `stuck_after_s` seconds is reported.
     """
 
     def __init__(
@@ -72,6 +65,9 @@ class Engine:
         max_step_tokens: int = 2048,
         max_chunk_tokens: int | None = None,
         max_kept_rows: int = 64,
+        max_waiting: int = 16384,
+        drain_s: float = 0.0,
+        stuck_after_s: float = 120.0,
         check: bool = False,
         settle: Settle | None = None,
         due: Due | None = None,
@@ -84,16 +80,25 @@ class Engine:
             max_rows=max_step_tokens,
             max_chunk_rows=max_chunk_tokens or max_step_tokens,
             max_kept_rows=max_kept_rows,
+            max_waiting=max_waiting,
         )
         self._models = {name: model.info for name, model in models.items()}
-        memories = {name: _make_memory(name, model) for name, model in models.items()}
+        memories = {name: make_memory(name, model) for name, model in models.items()}
         max_len = {name: memory.max_len for name, memory in memories.items()}
-        self.scheduler = Scheduler(memories, make_stop_watch or StopChecker, limits, check=check)
+        timings, watchdog = Timings(), Watchdog(stuck_after_s)
+        self.scheduler = Scheduler(
+            memories, make_stop_watch or StopChecker, limits, check=check, observer=timings
+        )
+        self.metrics = EngineMetrics(self.scheduler, timings, watchdog)
+        self.memory_plan = memory_plan(models)
         runners = {name: model.runner for name, model in models.items()}
-        self._loop = EngineLoop(self.scheduler, runners, self._hop, self._hop_ended, due or never_due)
+        self._loop = EngineLoop(
+            self.scheduler, runners, self._hop, self._hop_ended, due or never_due, timings, watchdog
+        )
         self._settle = settle or partial(settle_turns, settle_s)
+        self._drain_s = drain_s
         self._handles = Handles(self._models, max_len)
-        self._tickets: dict[int, Ticket] = {}
+        self._deliveries = Deliveries(self._handles, self._cancel)
         self._seq_ids = count(1)
         self._request_ids = count(1)
         self._event_loop: anyio.lowlevel.EventLoopToken | None = None
@@ -111,12 +116,15 @@ class Engine:
         max_model_len: int | None = None,
         max_step_tokens: int = 2048,
         deterministic: bool = False,
+        adapters: Mapping[str, str | Path] | None = None,
+        max_waiting: int = 16384,
+        drain_s: float = 0.0,
         check: bool = False,
         settle: Settle | None = None,
         due: Due | None = None,
     ) -> "Engine":
-        """Load the models and split `kv_memory` bytes between them; the engine is then entered with `async
-        with`.
+        """Load the models, with the LoRA adapters (PEFT folders) of their roles, and split `kv_memory` bytes
+        between them; the engine is then entered with `async with`.
 
         Raises `ModelLoadError` in one line.
         """
@@ -132,9 +140,18 @@ class Engine:
             max_model_len=max_model_len,
             max_rows=max_step_tokens,
             deterministic=deterministic,
+            adapters=adapters,
         )
         models = await anyio.to_thread.run_sync(load)
-        return cls(models, max_step_tokens=max_step_tokens, check=check, settle=settle, due=due)
+        return cls(
+            models,
+            max_step_tokens=max_step_tokens,
+            max_waiting=max_waiting,
+            drain_s=drain_s,
+            check=check,
+            settle=settle,
+            due=due,
+        )
 
     async def __aenter__(self) -> Self:
         self._event_loop = anyio.lowlevel.current_token()
@@ -148,6 +165,9 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         self._closed = True
+        if self._drain_s > 0:
+            with anyio.move_on_after(self._drain_s, shield=True):
+                await self._deliveries.drained()
         self._loop.close()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._loop.join)
@@ -180,6 +200,7 @@ class Engine:
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         """Start a sequence from token ids, at least one. See `Backend.open`."""
@@ -191,7 +212,7 @@ class Engine:
         seq = SeqId(next(self._seq_ids))
         self._handles.add(seq, model, len(tokens))
         command = partial(self.scheduler.open, seq, tuple(tokens), seed=seed, model=model)
-        self._loop.post(partial(command, namespace=namespace, usage=usage))
+        self._loop.post(partial(command, namespace=namespace, tenant=tenant, usage=usage))
         return seq
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
@@ -221,10 +242,14 @@ class Engine:
         """A hint; may be called from a meter, and then takes effect at the next step boundary."""
         self._loop.post(partial(self.scheduler.park, seq))
 
-    def release(self, seq: SeqId) -> None:
-        """End the sequence. Idempotent, also after the engine was closed."""
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
+        """End the sequence. Idempotent, also after the engine was closed. See `Backend.release`."""
         if self._handles.remove(seq):
-            self._loop.post(partial(self.scheduler.release, seq))
+            self._loop.post(partial(self.scheduler.release, seq, pruned=pruned))
+
+    def unpin(self, seq: SeqId) -> None:
+        """End the pin of a sequence, released or not. Idempotent."""
+        self._loop.post(partial(self.scheduler.unpin, seq))
 
     def notify(self) -> None:
         self._loop.notify()
@@ -256,6 +281,23 @@ class Engine:
         self._loop.post(partial(self.scheduler.score, ticket.request, seq, params, meter))
         result = await self._finish(ticket)
         assert isinstance(result, Scores)
+        return result
+
+    async def pin(self, seq: SeqId, ttl_s: float) -> Pinned:
+        """Keep the KV of the sequence as it stands now, its whole blocks, in the cache for `ttl_s` seconds,
+        also after its release; what is still to compute is kept once it is. A second pin takes the place of
+        the first.
+
+        Pins keep at most half of a model's blocks (`CapacityError`), and give way where a running request
+        would fail for want of blocks.
+        """
+        if not ttl_s > 0:
+            raise UsageError(f"ttl_s is {ttl_s}; it must be more than 0 seconds")
+        ticket = self._new_ticket(self._idle(seq, "pinned"))
+        until = time.monotonic() + ttl_s
+        self._loop.post(partial(self.scheduler.pin, ticket.request, seq, until))
+        result = await self._finish(ticket)
+        assert isinstance(result, Pinned)
         return result
 
     async def generate(
@@ -301,7 +343,7 @@ class Engine:
         self._loop.post(partial(command, streams=on_tokens is not None))
         return ticket
 
-    async def _finish(self, ticket: Ticket) -> Extension | Scores:
+    async def _finish(self, ticket: Ticket) -> Extension | Scores | Pinned:
         """Wait for the outcome. Cancelled meanwhile: cancel the request, wait for the step boundary, then
         go.
         """
@@ -328,36 +370,16 @@ class Engine:
             anyio.from_thread.run(self._abandon, failure, token=self._event_loop)
 
     async def _deliver(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
-        for request, tokens in _by_request(deltas).items():
-            self._stream(self._tickets[request], tokens)
-        for outcome in outcomes:
-            self._end_ticket(outcome)
+        self._deliveries.deliver(outcomes, deltas)
         await self._settle()
-
-    def _stream(self, ticket: Ticket, tokens: list[int]) -> None:
-        assert ticket.on_tokens is not None
-        try:
-            ticket.on_tokens(tokens)
-        except Exception as error:  # the caller's own code: its request ends, the engine goes on
-            ticket.on_tokens = _ignore_tokens
-            ticket.spoil(error)
-            self._cancel(ticket)
-
-    def _end_ticket(self, outcome: Outcome) -> None:
-        ticket = self._tickets.pop(outcome.request)
-        self._handles.ended(outcome.seq, outcome.known)
-        ticket.end(outcome)
 
     async def _abandon(self, failure: BaseException | None) -> None:
         self._closed = True
-        for ticket in self._tickets.values():
-            ticket.abandon(failure)
-        self._tickets.clear()
+        self._deliveries.abandon(failure)
 
     def _new_ticket(self, handle: Handle, on_tokens: OnTokens | None = None) -> Ticket:
         ticket = Ticket(next(self._request_ids), on_tokens)
-        self._tickets[ticket.request] = ticket
-        handle.busy = True
+        self._deliveries.add(ticket, handle)
         return ticket
 
     def _require_open(self) -> None:
@@ -369,24 +391,3 @@ class Engine:
     def _idle(self, seq: SeqId, verb: str) -> Handle:
         self._require_open()
         return self._handles.idle(seq, verb)
-
-
-def _make_memory(name: str, model: EngineModel) -> ModelMemory:
-    pool = BlockPool(model.num_blocks, model.block_size)
-    identity = KvIdentity(
-        weights_digest=model.info.weights_digest,
-        kv_format=model.kv_format,
-        block_size=model.block_size,
-    )
-    return ModelMemory(name, model.info, pool, PrefixIndex(pool, identity))
-
-
-def _by_request(deltas: list[Delta]) -> dict[int, list[int]]:
-    grouped: dict[int, list[int]] = {}
-    for delta in deltas:
-        grouped.setdefault(delta.request, []).append(delta.token)
-    return grouped
-
-
-def _ignore_tokens(tokens: Sequence[int]) -> None:
-    return None

@@ -18,6 +18,10 @@ class CapacityError(UsageError):
     """A request that can never fit: prompt longer than the context, or more blocks than the pool has."""
 
 
+class QueueFullError(BranchwiseError):
+    """A tenant has as many requests waiting as it may; try again when some have started."""
+
+
 class ModelLoadError(UsageError):
     """A model folder or file that is missing, incomplete, damaged or of an unsupported architecture."""
 
@@ -36,6 +40,10 @@ class StepFailed(BranchwiseError):
 
 class SamplingError(BranchwiseError):
     """A row of logits from which no token can be drawn; the request that needed it fails, no other does."""
+
+
+class NumericsError(StepFailed):
+    """The model gave a value that is not finite for a row of this request; other rows are unharmed."""
 
 
 class EngineClosed(BranchwiseError):

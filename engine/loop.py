@@ -10,6 +10,8 @@ import structlog
 from .sched.plan import ModelPlan, ModelResult, StepPlan
 from .sched.request import Delta, Outcome
 from .sched.scheduler import Scheduler
+from .timing import Timings
+from .watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +47,16 @@ class EngineLoop:
         deliver: Deliver,
         ended: Ended,
         due: Callable[[], bool],
+        timings: Timings,
+        watchdog: Watchdog,
     ) -> None:
         self._scheduler = scheduler
         self._runners = runners
         self._deliver = deliver
         self._ended = ended
         self._due = due
+        self._timings = timings
+        self._watchdog = watchdog
         self._condition = threading.Condition()
         self._commands: deque[Command] = deque()
         self._woken = False
@@ -59,6 +65,7 @@ class EngineLoop:
         self._thread = threading.Thread(target=self._run, name="branchwise-engine", daemon=True)
 
     def start(self) -> None:
+        self._watchdog.start()
         self._thread.start()
 
     def post(self, command: Command) -> None:
@@ -111,6 +118,7 @@ class EngineLoop:
 
     def _turn(self) -> None:
         """One step: everything between two waits."""
+        self._scheduler.expire_pins(self._timings.tick())
         self._apply_commands()
         plan = self._scheduler.plan()
         if plan is not None:
@@ -132,15 +140,20 @@ class EngineLoop:
         """Run each model's part. One that raises fails its own requests and no others."""
         results: dict[str, ModelResult] = {}
         failures: dict[str, Exception] = {}
+        began = self._timings.tick()
+        self._watchdog.enter(plan.step_id, began)
         for part in plan.models:
             try:
                 results[part.model] = self._runners[part.model].execute(part)
             except Exception as error:
                 failures[part.model] = error
                 log.warning("a step failed", step=plan.step_id, model=part.model, error=repr(error))
+        self._watchdog.leave()
+        self._timings.tick()
         if failures:
             self._scheduler.rollback(plan, failures)
         self._scheduler.commit(plan, results)
+        self._timings.stepped(began)
 
     def _end(self, failure: BaseException | None) -> None:
         """Fail what is pending, and tell its callers."""
@@ -150,4 +163,5 @@ class EngineLoop:
         except BaseException as error:
             failure = failure or error
             log.exception("the engine could not end its requests in order")
+        self._watchdog.stop()
         self._ended(failure)

@@ -8,11 +8,11 @@ from pathlib import Path
 import structlog
 import torch
 
-from .engine import EngineModel
-from .errors import CapacityError
+from .errors import CapacityError, UsageError
 from .exec.cache import bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
+from .hosted import EngineModel
 from .models.open import LoadedModel, open_model
 
 log = structlog.get_logger(__name__)
@@ -37,14 +37,27 @@ def load_models(
     max_model_len: int | None = None,
     max_rows: int = 2048,
     deterministic: bool = False,
+    adapters: Mapping[str, str | Path] | None = None,
 ) -> dict[str, EngineModel]:
-    """Open the model of each role. `kv_memory` is in bytes, for all of them together.
+    """Open the model of each role, with the LoRA adapter that `adapters` names for it. `kv_memory` is in
+    bytes, for all of them together.
 
     Every pool gets the same number of blocks: a reward or draft model mirrors the policy's branches, position
     by position.
     """
+    adapters = adapters or {}
+    for role in adapters:
+        if role not in sources:
+            raise UsageError(f"an adapter for {role!r}, which is not open; open are {', '.join(sources)}")
     loaded = {
-        role: open_model(source, name=role, dtype=dtype, device=device, max_model_len=max_model_len)
+        role: open_model(
+            source,
+            name=role,
+            dtype=dtype,
+            device=device,
+            max_model_len=max_model_len,
+            adapter=adapters.get(role),
+        )
         for role, source in sources.items()
     }
     for model in loaded.values():
@@ -82,13 +95,14 @@ def _engine_model(
     role: str, model: LoadedModel, num_blocks: int, block_size: int, max_rows: int, *, deterministic: bool
 ) -> EngineModel:
     dtype = str(model.decoder.dtype).removeprefix("torch.")
-    per_block = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
+    block_bytes = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
     log.info(
         "kv memory",
         model=role,
         blocks=num_blocks,
         positions=(num_blocks - 1) * block_size,
-        megabytes=round(num_blocks * per_block / 1e6, 1),
+        megabytes=round(num_blocks * block_bytes / 1e6, 1),
+        weights_megabytes=round(model.weights_bytes / 1e6, 1),
     )
     return EngineModel(
         info=model.info,
@@ -98,4 +112,6 @@ def _engine_model(
         num_blocks=num_blocks,
         block_size=block_size,
         kv_format=f"{dtype}/deterministic={deterministic}",
+        weights_bytes=model.weights_bytes,
+        block_bytes=block_bytes,
     )

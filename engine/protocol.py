@@ -154,8 +154,9 @@ class EngineUsage(msgspec.Struct, kw_only=True):
 
 class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
-    search. `speculate` changes neither tokens nor charges, only how many steps they take; a back end without
-    `Capabilities.speculates` does not get one.
+    search, and of one tenant's requests those with a higher `priority` go first. `speculate` changes neither
+    tokens nor charges, only how many steps they take; a back end without `Capabilities.speculates` does not
+    get one.
     """
 
     sampling: SamplingParams
@@ -163,6 +164,7 @@ class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     order: tuple[int, ...] = ()
     speculate: Speculate | None = None
+    priority: int = 0
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,12 +190,14 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True):
     """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of
-    its own tokens at positions `logprobs_from <= p < len(tokens)`.
+    its own tokens at positions `logprobs_from <= p < len(tokens)`. `order` and `priority` as in
+    `ExtendParams`.
     """
 
     reward_at: tuple[int, ...] = ()
     logprobs_from: int | None = None
     order: tuple[int, ...] = ()
+    priority: int = 0
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,9 +209,17 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     refused: bool = False
 
 
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """Leading positions of a sequence that stay in the prefix cache: its whole blocks."""
+
+    positions: int
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One loaded model as the floors above see it. `head` is "lm" or "reward"; `steps` is how a reward model
-    reads the steps of another model's solution, None where nothing is known."""
+    reads the steps of another model's solution, None where nothing is known. The digests are of the base
+    weights and of the LoRA adapter in them, empty without one.
+    """
 
     name: str
     source: str
@@ -220,6 +232,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingParams
     weights_digest: str
     steps: StepFormat | None = None
+    adapter_digest: str = ""
 
 
 class Backend(Protocol):
@@ -243,9 +256,12 @@ class Backend(Protocol):
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
-        """Start a sequence from token ids. `usage` is the account that it and all its forks count into."""
+        """Start a sequence from token ids. `usage` is the account that it and all its forks count into;
+        rows are shared fairly between the tenants, which are the namespaces where `tenant` names no other.
+        """
         ...
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
@@ -265,8 +281,10 @@ class Backend(Protocol):
         A hint: it does nothing for a sequence that is not idle by then. May be called from a meter."""
         ...
 
-    def release(self, seq: SeqId) -> None:
-        """End the sequence; its blocks are free before the next plan. Idempotent. Cancels what runs on it."""
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
+        """End the sequence; its blocks are free before the next plan. Idempotent. Cancels what runs on it.
+        `pruned` is a hint that nobody will want again what the sequence added since it was opened or forked.
+        """
         ...
 
     async def extend(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from .errors import EngineClosed
-from .protocol import Extension, Scores
+from .protocol import Extension, Pinned, Scores
 from .sched.request import Outcome
 
 OnTokens = Callable[[Sequence[int]], None]
@@ -49,7 +49,7 @@ class Ticket:
     async def wait(self) -> None:
         await self._ended.wait()
 
-    def result(self) -> Extension | Scores:
+    def result(self) -> Extension | Scores | Pinned:
         """The value, or raise what ended the request."""
         if self._error is not None:
             raise self._error

@@ -268,7 +268,7 @@ class SearchBranch:
         with self.run.ledger.lock:
             self.run.kv.disown(self)
         for mirror in self._mirrors.values():
-            self.run.backend.release(mirror.seq)
+            self.run.backend.release(mirror.seq, pruned=not self.run.closing)
         for node in self.trail.own_nodes():
             if node.state is NodeState.LIVE:
                 node.state, node.reason = NodeState.PRUNED, reason

@@ -29,6 +29,7 @@ async def open_engine(
     *,
     draft: str | None,
     prm: str | None,
+    adapter: str | None,
     device: str,
     dtype: str,
     threads: int | None,
@@ -61,6 +62,7 @@ async def open_engine(
         max_model_len=max_model_len,
         max_step_tokens=max_step_tokens or 2048,
         deterministic=source.deterministic if deterministic is None else deterministic,
+        adapters=None if adapter is None else {"policy": adapter},
         settle=settle,
         due=due,
     )

@@ -61,6 +61,7 @@ class Reasoner:
         *,
         draft: str | None = None,
         prm: str | None = None,
+        adapter: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
         threads: int | None = None,
@@ -70,8 +71,8 @@ class Reasoner:
         reproducible: bool | None = None,
         deterministic: bool | None = None,
     ) -> "AsyncIterator[Reasoner]":
-        """Open models by `--model`'s names (design section 7). `kv_memory` in bytes, for all of them
-        together.
+        """Open models by `--model`'s names (design section 7), the policy with the LoRA adapter of the PEFT
+        folder `adapter`. `kv_memory` in bytes, for all of them together.
 
         Raises `ModelLoadError` in one line.
         """
@@ -84,6 +85,7 @@ class Reasoner:
             model,
             draft=draft,
             prm=prm,
+            adapter=adapter,
             device=device,
             dtype=dtype,
             threads=threads,
@@ -236,6 +238,7 @@ _OPENING = frozenset(
         "model",
         "draft",
         "prm",
+        "adapter",
         "device",
         "dtype",
         "threads",

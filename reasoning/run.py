@@ -80,6 +80,8 @@ class Run:
         self.speculate = speculate
         self.namespace = namespace
         self.usage = EngineUsage()
+        self.closing = False
+        """The search is over: what its branches wrote may be wanted by the next turn."""
         self.graph = SearchGraph()
         self.notes: list[str] = []
         self.failures: list[BaseException] = []
@@ -119,6 +121,7 @@ class Run:
 
     def close(self) -> None:
         """The search is over: prune what lives; the settler forgets it."""
+        self.closing = True
         for branch in list(self._live.values()):
             branch.prune("search ended")
         if self._settler is not None and self.rest is not None:

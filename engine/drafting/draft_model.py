@@ -88,6 +88,7 @@ class DraftModels:
             stop=StopRule(eos_ids=request.params.stop.eos_ids),
             max_tokens=k,
             order=request.params.order,
+            priority=request.params.priority,
         )
         own = ExtendRequest(
             next(self._request_ids), mirror.sequence, params, Unlimited(), _NeverStops(), streams=False

@@ -1,6 +1,7 @@
 """Executes what the scheduler planned for one model: copies, one ragged forward pass, scores and sampled
 tokens."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -197,13 +198,14 @@ class Runner:
         )
 
     def _rewards(self, hidden: Tensor, rows: Sequence[int]) -> list[float]:
-        """Sigmoid of the label head at `rows`; of two labels, the probability of the second."""
+        """Sigmoid of the label head at `rows`; of two labels, the probability of the second. NaN where the
+        head's value is not finite: a saturated sigmoid would hide an overflow."""
         if not rows:
             return []
         index = torch.tensor(rows, device=hidden.device)
         values = self._decoder.head(hidden.index_select(0, index), self._row_tile)
         values = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
-        return values.double().sigmoid().tolist()
+        return values.double().sigmoid().where(values.isfinite(), math.nan).tolist()
 
     def _logprobs(self, hidden: Tensor, rows: Sequence[int], targets: Sequence[int]) -> list[float]:
         """Natural-log probability of `targets` at `rows`, a bounded number of logit rows at a time."""
@@ -260,7 +262,7 @@ def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> 
     not_drawn: list[NotDrawn] = []
     for sample, one in zip(samples, found, strict=True):
         if isinstance(one, NoToken):
-            not_drawn.append(NotDrawn(sample.seq, one.reason, sample.ahead))
+            not_drawn.append(NotDrawn(sample.seq, one.reason, ahead=sample.ahead, finite=one.finite))
         else:
             drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail, sample.ahead))
     return _Draws(tuple(drawn), tuple(not_drawn))

@@ -56,6 +56,13 @@ def _check_counts(pool: BlockPool) -> None:
     _require(states[BlockState.CACHED] == pool.cached, "cached blocks", states, pool.cached)
     _require(states[BlockState.OWNED] == pool.owned, "owned blocks", states, pool.owned)
     _require(pool.free + pool.cached + pool.owned == pool.total, "blocks lost", states, pool.total)
+    pinned = [block for block in range(1, pool.num_blocks) if pool.pinned(block)]
+    kept = sum(pool.refs(block) == 0 for block in pinned)
+    _require(kept == pool.pinned_cached, "pinned blocks", kept, pool.pinned_cached)
+    for block in pinned:
+        parent = pool.parent(block)
+        _require(pool.published(block), "a pinned block is not published", block)
+        _require(parent == TRASH_BLOCK or pool.pinned(parent), "the parent is not pinned", block, parent)
     _require(pool.refs(TRASH_BLOCK) == 0, "the trash block is held", pool.refs(TRASH_BLOCK))
 
 

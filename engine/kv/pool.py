@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 
 from ..sched.plan import TRASH_BLOCK
 
+_DEAD = 1 << 62
+"""Stamps of dead blocks are this much older."""
+
 
 class BlockState(enum.Enum):
     """FREE: nothing of value in it. CACHED: published, held by nobody. OWNED: held at least once."""
@@ -21,6 +24,9 @@ class BlockPool:
     Legal moves: free -> owned (`allocate`), cached -> owned (`adopt`), owned -> cached or free (`drop`),
     cached -> free (eviction, inside `allocate`). Anything else asserts. A block is writable while it is held
     once and not published.
+
+    A *pinned* block is not evicted; what leads to it is pinned too, so that the count of `available` blocks
+    holds. Blocks dropped as *dead* are evicted before all others.
 
     `filled[b]` is the number of positions whose KV stands in block b. A published block has a published
     parent (or none), and a parent is evicted only after its children.
@@ -43,6 +49,8 @@ class BlockPool:
         self._clock = 0
         self._stamps = [0] * num_blocks
         self._leaves: list[tuple[int, int]] = []
+        self._pinned = bytearray(num_blocks)
+        self._pinned_cached = 0
 
     @property
     def total(self) -> int:
@@ -64,7 +72,15 @@ class BlockPool:
     @property
     def available(self) -> int:
         """Blocks that `allocate` can still hand out, evicting what is cached."""
-        return len(self._free) + self._cached
+        return len(self._free) + self._cached - self._pinned_cached
+
+    @property
+    def pinned_cached(self) -> int:
+        """Cached blocks that are kept from eviction."""
+        return self._pinned_cached
+
+    def pinned(self, block: int) -> bool:
+        return bool(self._pinned[block])
 
     def refs(self, block: int) -> int:
         return self._refs[block]
@@ -108,9 +124,10 @@ class BlockPool:
         assert self._published[block], block
         if self._refs[block] == 0:
             self._cached -= 1
+            self._pinned_cached -= self._pinned[block]
         self._refs[block] += 1
 
-    def drop(self, block: int) -> None:
+    def drop(self, block: int, *, dead: bool = False) -> None:
         """One holder less; the last one leaves the block cached if it is published, else free."""
         refs = self._refs[block] - 1
         assert refs >= 0, block
@@ -122,15 +139,33 @@ class BlockPool:
             self._free.append(block)
             return
         self._cached += 1
+        self._pinned_cached += self._pinned[block]
         self._clock += 1
-        self._stamps[block] = self._clock
+        self._stamps[block] = self._clock - _DEAD if dead else self._clock
         if self._children[block] == 0:
             self._push_leaf(block)
 
-    def drop_all(self, blocks: Iterable[int]) -> None:
+    def drop_all(self, blocks: Iterable[int], *, dead: bool = False) -> None:
         """Drop a table's blocks, its tail first, so that leaves are older than their parents."""
         for block in reversed(tuple(blocks)):
-            self.drop(block)
+            self.drop(block, dead=dead)
+
+    def pin(self, block: int) -> None:
+        """Keep a published block, whose parent is pinned or none, from eviction."""
+        assert self._published[block], block
+        assert self._parent[block] == TRASH_BLOCK or self._pinned[self._parent[block]], block
+        if not self._pinned[block]:
+            self._pinned[block] = 1
+            self._pinned_cached += self._refs[block] == 0
+
+    def unpin(self, block: int) -> None:
+        """Let a pinned block, none of whose children is pinned, be evicted in its turn."""
+        assert self._pinned[block], block
+        self._pinned[block] = 0
+        if self._refs[block] == 0:
+            self._pinned_cached -= 1
+            if self._children[block] == 0:
+                self._push_leaf(block)
 
     def publish(self, block: int, parent: int) -> None:
         """The full block may be found from now on; `parent` is the published block before it (0: none)."""
@@ -181,4 +216,5 @@ class BlockPool:
             and self._refs[block] == 0
             and self._published[block] == 1
             and self._children[block] == 0
+            and not self._pinned[block]
         )

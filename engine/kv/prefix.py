@@ -1,7 +1,7 @@
 """Which published block holds the KV of which tokens after which prefix, for one model."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, NewType
 
@@ -54,6 +54,8 @@ class PrefixIndex:
         self._blocks: dict[BlockHash, int] = {}
         self._entries: dict[int, _Entry] = {}
         self._roots: dict[str, BlockHash] = {}
+        self.on_publish: Callable[[int, BlockHash], None] = lambda block, digest: None
+        self.on_hide: Callable[[BlockHash], None] = lambda digest: None
         pool.on_evict = self._forget
 
     def __len__(self) -> int:
@@ -91,16 +93,29 @@ class PrefixIndex:
         self._pool.publish(block, before if isinstance(before, int) else TRASH_BLOCK)
         self._blocks[digest] = block
         self._entries[block] = _Entry(digest, before, tokens)
+        self.on_publish(block, digest)
         return True
+
+    def at(self, digest: BlockHash) -> int:
+        """The block that is published under `digest`; 0 if there is none."""
+        return self._blocks.get(digest, TRASH_BLOCK)
 
     def content(self, block: int) -> tuple[int, ...] | None:
         """The tokens whose KV a published block holds; None for any other block."""
         entry = self._entries.get(block)
         return entry.tokens if entry is not None else None
 
+    def hide(self, block: int) -> None:
+        """No lookup finds the published block any more; it stays with its holders, and is evicted in turn."""
+        digest = self._entries[block].digest
+        if self._blocks.get(digest) == block:
+            self.on_hide(digest)
+            del self._blocks[digest]
+
     def _forget(self, block: int) -> None:
-        entry = self._entries.pop(block)
-        del self._blocks[entry.digest]
+        digest = self._entries.pop(block).digest
+        if self._blocks.get(digest) == block:
+            del self._blocks[digest]
 
 
 def _root_digest(identity: KvIdentity, namespace: str) -> BlockHash:

@@ -1,7 +1,7 @@
 """Open a model: a transformers folder or a GGUF file becomes weights, tokenizer and facts on one device."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from ..text.tokenizer import HfTokenizer
 from .config import HeadConfig, as_ids, family_of, parse_config, read_fields
 from .decoder import Decoder
 from .folder import read_tensors
+from .lora import merge_adapter
 from .scorer import find_scorer, head_config, named_scorer, unwrapped
 from .step_model import ModelFacts, StepModel
 from .transformers_folder import open_transformers
@@ -30,11 +31,12 @@ _SAMPLED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 class LoadedModel(NamedTuple):
     """A model ready for a `Runner`: `info` for the floors above, `decoder` with the weights; `deterministic`
-    if its folder asks for the deterministic mode."""
+    if its folder asks for the deterministic mode; `weights_bytes` as the model computes with them."""
 
     info: ModelInfo
     decoder: StepModel
     deterministic: bool = False
+    weights_bytes: int = 0
 
 
 class _Opened(NamedTuple):
@@ -46,6 +48,8 @@ class _Opened(NamedTuple):
     generation: dict[str, Any]
     notes: FolderNotes
     weights_digest: str
+    adapter_digest: str
+    weights_bytes: int
     scorer: Scorer | None
 
 
@@ -56,17 +60,19 @@ def open_model(
     dtype: str | torch.dtype = "float32",
     device: str = "cpu",
     max_model_len: int | None = None,
+    adapter: str | Path | None = None,
 ) -> LoadedModel:
-    """Load the folder or `.gguf` file `source`. `max_model_len` shortens the context, in positions.
+    """Load the folder or `.gguf` file `source`. `max_model_len` shortens the context, in positions; the LoRA
+    adapter in the PEFT folder `adapter` is merged into the weights.
 
     Raises `ModelLoadError`, in one line, for anything missing, damaged or not supported.
     """
     path = Path(source).expanduser()
     kind, target = _dtype(dtype), torch.device(device)
     if path.suffix == ".gguf":
-        opened = _open_file(path, kind, target)
+        opened = _open_file(path, kind, target, adapter)
     elif path.is_dir():
-        opened = _open_folder(path, kind, target)
+        opened = _open_folder(path, kind, target, adapter)
     else:
         raise ModelLoadError(
             f"no model at {path}; give a folder with config.json and safetensors, or a .gguf file"
@@ -89,37 +95,46 @@ def open_model(
         profile=load_profile(tokenizer, opened.notes.profile, eos_ids, str(path / "branchwise.json")),
         sampling=_sampling(opened.generation, path),
         weights_digest=opened.weights_digest,
+        adapter_digest=opened.adapter_digest,
         steps=_steps(opened.scorer, tokenizer, path),
     )
-    return LoadedModel(info, opened.build(length), opened.notes.deterministic)
+    return LoadedModel(info, opened.build(length), opened.notes.deterministic, opened.weights_bytes)
 
 
-def _open_file(path: Path, dtype: torch.dtype, device: torch.device) -> _Opened:
+def _bytes(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> int:
+    return sum(tensor.numel() for tensor in tensors.values()) * dtype.itemsize
+
+
+def _open_file(path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None) -> _Opened:
     from .gguf import read_gguf
 
     file = read_gguf(path)
     scorer = named_scorer({}, path)
     head = head_config(scorer, file.fields, file.tensors, file.tokenizer)
     config = msgspec.structs.replace(file.config, head=head)
+    merged = merge_adapter(file.tensors, adapter)
     return _Opened(
         facts=config.facts,
-        build=partial(Decoder, config, file.tensors, dtype, device),
+        build=partial(Decoder, config, merged.tensors, dtype, device),
         tokenizer=file.tokenizer,
         generation=file.generation,
         notes=FolderNotes(),
         weights_digest=file.weights_digest,
+        adapter_digest=merged.adapter_digest,
+        weights_bytes=_bytes(merged.tensors, dtype),
         scorer=scorer,
     )
 
 
-def _open_folder(path: Path, dtype: torch.dtype, device: torch.device) -> _Opened:
+def _open_folder(path: Path, dtype: torch.dtype, device: torch.device, adapter: str | Path | None) -> _Opened:
     fields = read_fields(path)
     tensors = unwrapped(read_tensors(path))
     tokenizer = HfTokenizer.open(path)
     notes = read_notes(_json(path / "branchwise.json"), str(path / "branchwise.json"))
     scorer = find_scorer(fields, tensors, notes.scorer, path)
     head = head_config(scorer, fields, tensors, tokenizer)
-    facts, build = _build(path, fields, tensors, head, dtype, device)
+    merged = merge_adapter(tensors, adapter)
+    facts, build = _build(path, fields, merged.tensors, head, dtype, device)
     return _Opened(
         facts=facts,
         build=build,
@@ -127,6 +142,8 @@ def _open_folder(path: Path, dtype: torch.dtype, device: torch.device) -> _Opene
         generation=_json(path / "generation_config.json"),
         notes=notes,
         weights_digest=digest(tensors.items()),
+        adapter_digest=merged.adapter_digest,
+        weights_bytes=_bytes(merged.tensors, dtype),
         scorer=scorer,
     )
 

@@ -32,9 +32,10 @@ class Token(NamedTuple):
 
 
 class NoToken(NamedTuple):
-    """Nothing can be drawn from the row, and why."""
+    """Nothing can be drawn from the row, and why; `finite` says whether the model's own logits were sound."""
 
     reason: str
+    finite: bool = True
 
 
 class Sampler:
@@ -128,6 +129,7 @@ def _result(
         )
     if not math.isfinite(logprob):
         return NoToken(
-            f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers"
+            f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers",
+            finite=False,
         )
     return Token(token, logprob, detail)

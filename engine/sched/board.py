@@ -1,21 +1,25 @@
 """Where each request stands. Every change of a request's state is made here."""
 
 from ..errors import EngineClosed
-from ..protocol import Extension, Scores
+from ..protocol import Extension, Pinned, Scores
 from ..text.stop import Stop
 from .family import Family
+from .observer import Observer
 from .queue import RequestQueue
 from .request import Delta, ExtendRequest, Outcome, Request, RequestState, ScoreRequest
 from .sequence import Sequence
+
+_NOBODY = Observer()
 
 
 class Board:
     """The waiting and the running requests, and what ended since the last `take`."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Family, observer: Observer) -> None:
         self.waiting = RequestQueue()
         self.running = RequestQueue()
         self._family = family
+        self._observer = observer
         self._requests: dict[int, Request] = {}
         self._outcomes: list[Outcome] = []
         self._deltas: list[Delta] = []
@@ -37,11 +41,16 @@ class Board:
         request.seq.parked = False
         self._requests[request.id] = request
         self.waiting.add(request)
+        self._observer_of(request).submitted(request)
 
     def reject(self, request: int, seq: Sequence, error: Exception) -> None:
         """The request could not even be made."""
         self._ended.add(id(seq.account.usage))
         self._outcomes.append(Outcome(request, seq.id, seq.known, None, error))
+
+    def answer(self, request: int, seq: Sequence, value: Pinned) -> None:
+        """What was asked needed no rows."""
+        self._outcomes.append(Outcome(request, seq.id, seq.known, value))
 
     def ended_beside(self, request: Request) -> bool:
         """Whether a request of the same account ended since the last `take`."""
@@ -54,6 +63,7 @@ class Board:
         self.waiting.remove(request)
         self.running.add(request)
         request.state = RequestState.RUNNING
+        self._observer_of(request).started(request)
 
     def preempt(self, request: Request) -> None:
         """running -> waiting; what it was granted stays reserved."""
@@ -62,6 +72,7 @@ class Board:
         self.running.remove(request)
         self.waiting.add(request)
         request.state = RequestState.WAITING
+        self._observer_of(request).preempted(request)
 
     def withdraw(self, request: Request) -> None:
         """Refund what was reserved for the request and not computed."""
@@ -88,6 +99,7 @@ class Board:
         self._finish(request, error)
 
     def gained(self, request: ExtendRequest, token: int) -> None:
+        self._observer_of(request).gained(request)
         if request.streams:
             self._deltas.append(Delta(request.id, token))
 
@@ -101,6 +113,10 @@ class Board:
     def close(self) -> None:
         for request in self.active():
             self.fail(request, EngineClosed("the engine was closed before the request ended"))
+
+    def _observer_of(self, request: Request) -> Observer:
+        """Nobody is told of the engine's own requests."""
+        return self._observer if request.id >= 0 else _NOBODY
 
     def _drop_stop_string(self, request: ExtendRequest, kept: int) -> None:
         seq = request.seq
@@ -133,3 +149,4 @@ class Board:
         error = result if isinstance(result, Exception) else None
         self._ended.add(id(seq.account.usage))
         self._outcomes.append(Outcome(request.id, seq.id, seq.known, value, error))
+        self._observer.ended(request, error)

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from math import isfinite
 
-from ..errors import SamplingError
+from ..errors import NumericsError, SamplingError
 from ..protocol import SeqId, WorkKind
 from .board import Board
+from .counters import Counters
 from .draft import Draft, PlannedDraw, PlannedSpan
 from .family import Family
 from .kept import KeptRows
 from .plan import Drawn, ModelResult, NotDrawn, SpanScores
-from .request import ExtendRequest, ScoreRequest
+from .request import ExtendRequest, Request, ScoreRequest
 
 _Found = Mapping[SeqId, Drawn | NotDrawn]
 """What came of each sequence's sample; those behind a draft are `speculation`'s."""
@@ -21,15 +23,20 @@ class Committer:
     ended.
     """
 
-    def __init__(self, family: Family, board: Board, kept: KeptRows) -> None:
+    def __init__(self, family: Family, board: Board, kept: KeptRows, counters: Counters) -> None:
         self._family = family
         self._board = board
         self._kept = kept
+        self._counters = counters
 
     def commit(self, draft: Draft, model: str, result: ModelResult) -> None:
         spans, draws = draft.of_model(model)
         scores = {found.seq: found for found in result.scores}
         drawn: _Found = {one.seq: one for one in (*result.drawn, *result.not_drawn) if one.ahead == 0}
+        spoiled = spoiled_sequences(result)
+        if spoiled:
+            spans = [span for span in spans if not self._spoil_span(span, spoiled)]
+            draws = [planned for planned in draws if not self._spoil_draw(planned, spoiled)]
         for span in spans:
             self._write(span, draft.step_id)
         for span in spans:
@@ -54,12 +61,15 @@ class Committer:
 
     def _count(self, span: PlannedSpan) -> None:
         """Each computed row counts once: as recomputed, or by why it was computed."""
-        holder = span.holder
+        holder, counters = span.holder, self._counters
         usage, cost = holder.account.usage, holder.memory.info.cost
         again = min(max(holder.computed_once - span.start, 0), span.end - span.start)
         new = span.end - span.start - again
         usage.recomputed_tokens += again
+        counters.recomputed_rows += again
+        counters.copied_blocks += span.reservation.copy is not None
         kind = span.driver.kind
+        counters.count_new(kind, new)
         if kind is WorkKind.DECODE:
             usage.decode_tokens += new
         elif kind is WorkKind.SCORE:
@@ -104,6 +114,7 @@ class Committer:
         except Exception as error:  # a stop rule that fails on this text ends its own request
             self._board.fail(request, error)
             return
+        self._counters.generated_tokens += request.id >= 0  # an engine's own request writes drafts
         self._board.gained(request, found.token)
         if stop is not None:
             self._board.stop(request, stop)
@@ -117,6 +128,38 @@ class Committer:
             self._kept.keep(planned.trunk)
         self.take(request, found)
 
+    def _spoil_span(self, span: PlannedSpan, spoiled: set[SeqId]) -> bool:
+        """End the requests of a span whose values are not finite, and keep its KV from everybody. False for
+        any other span."""
+        holder = span.holder
+        if holder.id not in spoiled and not any(request.seq.id in spoiled for request in span.samplers):
+            return False
+        rows = span.rows
+        self._counters.failed_rows += rows
+        holder.memory.give_back(span.reservation)
+        span.drop_ahead()
+        holder.memory.hide(holder)
+        if span.keeps:
+            self._kept.never_needed(holder)
+        for request in tuple(span.requests()):
+            self._spoil(request, span.start + rows - 1)
+        return True
+
+    def _spoil_draw(self, planned: PlannedDraw, spoiled: set[SeqId]) -> bool:
+        if planned.request.seq.id not in spoiled:
+            return False
+        self._spoil(planned.request, planned.trunk.known - 1)
+        return True
+
+    def _spoil(self, request: Request, position: int) -> None:
+        self._counters.spoiled_requests += 1
+        seq = request.seq
+        message = (
+            f"model {seq.memory.name!r} gave a value that is not finite for request {request.id} "
+            f"on sequence {seq.id}, at position {position} or before"
+        )
+        self._board.fail(request, NumericsError(message))
+
     def _keep(self, span: PlannedSpan) -> None:
         """The runner kept the row's logits; a trunk whose members are all gone by now does not need them."""
         if not span.keeps:
@@ -125,3 +168,14 @@ class Committer:
             self._kept.keep(span.holder)
         else:
             self._kept.never_needed(span.holder)
+
+
+def spoiled_sequences(result: ModelResult) -> set[SeqId]:
+    """Sequences whose row gave a value that is not finite: NaN or infinite logits leave no finite
+    log-probability of any token."""
+    spoiled = {found.seq for found in result.drawn if not isfinite(found.logprob)}
+    spoiled.update(found.seq for found in result.not_drawn if not found.finite)
+    for found in result.scores:
+        if not all(map(isfinite, found.rewards)) or not all(map(isfinite, found.logprobs)):
+            spoiled.add(found.seq)
+    return spoiled

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from ..kv.prefix import BlockHash
 from ..protocol import SeqId
 from .ahead import Ahead
+from .fairness import StepShares
 from .kept import KeptRows
 from .memory import ModelMemory, Reservation
 from .plan import KeptSample, ModelPlan, Sample, Span, StepPlan
@@ -44,6 +45,17 @@ class PlannedSpan:
         self.reads: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if isinstance(driver, ScoreRequest):
             self.reads = driver.reads(start, end)
+
+    @property
+    def rows(self) -> int:
+        """Rows to compute, those of a draft included."""
+        return self.end - self.start + (len(self.ahead.tokens) if self.ahead is not None else 0)
+
+    def drop_ahead(self) -> None:
+        """Give back what was taken for a draft and not used."""
+        if self.ahead is not None:
+            self.holder.memory.pool.drop_all(self.ahead.fresh)
+            self.ahead = None
 
     def requests(self) -> Iterable[Request]:
         """All that have rows or samples in this span, each once."""
@@ -96,9 +108,11 @@ class PlannedDraw:
 class Draft:
     """What `plan` decided so far, and what is left of the step."""
 
-    def __init__(self, step_id: int, max_rows: int) -> None:
+    def __init__(self, step_id: int, max_rows: int, shares: StepShares | None = None) -> None:
         self.step_id = step_id
         self.rows_left = max_rows
+        self.shares = shares
+        """What each tenant may have of the step; None while one tenant has requests."""
         self.spans: dict[SeqId, PlannedSpan] = {}
         self.draws: list[PlannedDraw] = []
         self.started: Counter[str] = Counter()
@@ -113,11 +127,14 @@ class Draft:
 
     def add_span(self, span: PlannedSpan) -> None:
         self.spans[span.holder.id] = span
-        self.rows_left -= span.end - span.start
+        rows = span.end - span.start
+        self.rows_left -= rows
+        if self.shares is not None:
+            self.shares.spend(span.driver.seq.tenant, rows)
         self._note_production(span)
 
     def add_ahead(self, span: PlannedSpan, ahead: Ahead) -> None:
-        """Rows of a draft behind those of a span."""
+        """Rows of a draft behind those of a span: no tenant's share pays for what the step has left."""
         span.ahead = ahead
         self.rows_left -= len(ahead.tokens)
 
@@ -128,6 +145,15 @@ class Draft:
     def add_draw(self, draw: PlannedDraw) -> None:
         self.draws.append(draw)
         self._busy.add(draw.trunk.id)
+
+    def left(self, tenant: str) -> int:
+        """Rows of this step that are left for `tenant`."""
+        return self.rows_left if self.shares is None else self.shares.left(tenant, self.rows_left)
+
+    def hold(self, request: Request) -> None:
+        """The share of the request's tenant is used up: the request gets what the others leave."""
+        if self.shares is not None:
+            self.shares.held.append(request)
 
     def touches(self, seq: Sequence) -> bool:
         """Whether blocks of `seq` take part in this step."""
@@ -152,6 +178,10 @@ class Draft:
         """This step's part on one model, in the order of the plan."""
         spans = [span for span in self.spans.values() if span.holder.memory.name == name]
         return spans, [drawn for drawn in self.draws if drawn.trunk.memory.name == name]
+
+    def rows_of(self, name: str) -> int:
+        """Rows of this step on one model."""
+        return sum(span.rows for span in self.spans.values() if span.holder.memory.name == name)
 
     def _freeze_model(self, name: str) -> ModelPlan:
         spans, draws = self.of_model(name)

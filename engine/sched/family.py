@@ -27,11 +27,12 @@ class Family:
         seed: int,
         memory: ModelMemory,
         namespace: str,
+        tenant: str,
         usage: EngineUsage,
     ) -> None:
         account = memory.join_account(usage)
         self.sequences[seq] = Sequence(
-            seq, tokens, seed=seed, memory=memory, namespace=namespace, account=account
+            seq, tokens, seed=seed, memory=memory, namespace=namespace, tenant=tenant, account=account
         )
 
     def mirror(self, seq: Sequence, memory: ModelMemory) -> Sequence:
@@ -43,6 +44,7 @@ class Family:
             seed=seq.seed,
             memory=memory,
             namespace=seq.namespace,
+            tenant=seq.tenant,
             account=account,
         )
         mirror.prompt_length = seq.prompt_length
@@ -81,11 +83,11 @@ class Family:
         seq.memory.cut(seq, position)
         self.detach_if_ready(seq)
 
-    def release(self, seq: Sequence) -> None:
-        """End the sequence; a trunk ends with its last member."""
+    def release(self, seq: Sequence, *, dead: bool = False) -> None:
+        """End the sequence; a trunk ends with its last member. Of a dead one nobody will want the tail."""
         if seq.trunk is not None:
             self._leave(seq)
-        self._end(seq)
+        self._end(seq, dead=dead)
 
     def detach_if_ready(self, seq: Sequence) -> None:
         """A member that went its own way takes what it shares, once the holder has computed that."""
@@ -141,6 +143,7 @@ class Family:
             seed=seed,
             memory=seq.memory,
             namespace=seq.namespace,
+            tenant=seq.tenant,
             account=seq.memory.join_account(seq.account.usage),
             hidden=hidden,
         )
@@ -168,8 +171,8 @@ class Family:
             self._leave(trunk)
         self._end(trunk)
 
-    def _end(self, seq: Sequence) -> None:
-        seq.memory.drop_blocks(seq)
+    def _end(self, seq: Sequence, *, dead: bool = False) -> None:
+        seq.memory.drop_blocks(seq, dead=dead)
         if seq.logits_kept:
             self._on_forget(seq)
         seq.memory.leave_account(seq.account)

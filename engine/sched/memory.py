@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..kv.account import Account
+from ..kv.pins import Pins
 from ..kv.pool import BlockPool
 from ..kv.prefix import BlockHash, PrefixIndex
 from ..protocol import EngineUsage, ModelInfo
@@ -31,6 +32,7 @@ class ModelMemory:
         self.info = info
         self.pool = pool
         self.index = index
+        self.pins = Pins(pool, index)
         self.block_size = pool.block_size
         self.max_len = min(info.max_model_len, pool.total * pool.block_size)
         """Positions one sequence can have at most: the model's context, or what the whole pool holds."""
@@ -108,9 +110,14 @@ class ModelMemory:
         self.set_computed(source, 0)
         self.set_computed(target, positions)
 
-    def drop_blocks(self, seq: Sequence) -> None:
-        """Give all blocks back; the published ones stay in the cache."""
-        self._release(seq, seq.table.trim(0))
+    def drop_blocks(self, seq: Sequence, *, dead: bool = False) -> None:
+        """Give all blocks back; the published ones stay in the cache. Of a dead branch, what it added itself
+        is evicted first.
+        """
+        blocks = seq.table.trim(0)
+        shared = seq.born // self.block_size if dead else len(blocks)
+        self._release(seq, blocks[shared:], dead=dead)
+        self._release(seq, blocks[:shared])
         seq.published = 0
         self.set_computed(seq, 0)
 
@@ -158,6 +165,12 @@ class ModelMemory:
         self.set_computed(seq, seq.computed + len(blocks) * self.block_size)
         seq.computed_once = once
 
+    def pin(self, seq: Sequence, until: float) -> int:
+        """Keep the whole blocks of the sequence in the cache until `until`; how many positions that is."""
+        count = seq.known // self.block_size
+        self.pins.pin(seq.id, tuple(self.block_hash(seq, number) for number in range(count)), until)
+        return count * self.block_size
+
     def block_hash(self, seq: Sequence, number: int) -> BlockHash:
         """The chain hash of the full block `number` of `seq`."""
         size, hashes = self.block_size, seq.hashes
@@ -166,6 +179,11 @@ class ModelMemory:
             start = len(hashes) * size
             hashes.append(self.index.link(before, seq.tokens[start : start + size]))
         return hashes[number]
+
+    def hide(self, seq: Sequence) -> None:
+        """No request finds the published blocks of `seq` from now on: their KV may not be sound."""
+        for block in seq.table.blocks[: seq.published]:
+            self.index.hide(block)
 
     # Writing: reserve in the plan, then install or give back
 
@@ -272,8 +290,8 @@ class ModelMemory:
         seq.table.replace(number, equal)
         self._release(seq, (own,))
 
-    def _release(self, seq: Sequence, blocks: tuple[int, ...]) -> None:
+    def _release(self, seq: Sequence, blocks: tuple[int, ...], *, dead: bool = False) -> None:
         for block in blocks:
             seq.account.release(block, self.pool.filled[block])
-        self.pool.drop_all(blocks)
+        self.pool.drop_all(blocks, dead=dead)
         self._touched.add(seq.account)

@@ -98,11 +98,13 @@ class Drawn(NamedTuple):
 
 
 class NotDrawn(NamedTuple):
-    """No token could be drawn for `seq`, and why; its request fails, nothing else does."""
+    """No token could be drawn for `seq`, and why; its request fails, nothing else does. Where the model's
+    own logits were not `finite`, the KV of the row is not sound either."""
 
     seq: SeqId
     reason: str
     ahead: int = 0
+    finite: bool = True
 
 
 class SpanScores(NamedTuple):

@@ -1,17 +1,20 @@
 """One step's decisions: who computes which rows, who draws, and who waits."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..errors import CapacityError
-from ..protocol import Verdict
-from ..text.stop import Stop
 from .board import Board
+from .counters import Counters
 from .draft import Draft, PlannedDraw, PlannedSpan
+from .fairness import Fairness
 from .family import Family
-from .grant import Grant
+from .granter import Granter
+from .limits import StepLimits
 from .memory import ModelMemory
 from .relief import Relief
-from .request import ExtendRequest, Request, RequestState, ScoreRequest
+from .request import ExtendRequest, Request, RequestState
 from .sequence import Sequence
 
 
@@ -31,46 +34,73 @@ class Planner:
     """Fills a `Draft`. One rule: `computed` chases `known`; decode is the case of one row, and prefill,
     scoring and resuming after preemption are the same case.
 
-    Served in this order: running requests with one row, running ones with more, waiting ones by (order,
-    arrival). Meters are asked first, then room is made, and only then are rows planned: nothing that is
-    planned is taken back.
+    Served in this order: running requests with one row, running ones with more, waiting ones by (priority,
+    order, arrival), in turn where there are several tenants. Meters are asked first, then room is made, and
+    only then are rows planned: nothing that is planned is taken back.
     """
 
-    def __init__(self, family: Family, board: Board, relief: Relief, *, max_chunk_rows: int) -> None:
+    def __init__(
+        self,
+        family: Family,
+        board: Board,
+        relief: Relief,
+        fairness: Fairness,
+        counters: Counters,
+        limits: StepLimits,
+    ) -> None:
         self._family = family
         self._board = board
         self._relief = relief
-        self._max_chunk_rows = max_chunk_rows
-        self.deferred_for_prefix = 0
+        self._granter = Granter(board, relief)
+        self._fairness = fairness
+        self._counters = counters
+        self._limits = limits
 
     def fill(self, draft: Draft) -> None:
-        runnable = self._runnable(draft)
+        if draft.shares is not None:
+            self._relief.make_way(draft.step_id)
+        runnable = self._runnable(draft, self._board.running)
         if runnable:
             self._make_room(draft, runnable)
             for request in runnable:
                 self._plan_rows(draft, request)
         if len(self._board.waiting):
-            self._admit(draft)
+            self._admit(draft, self._board.waiting)
+        if draft.shares is not None:
+            self._serve_held(draft, draft.shares.lift())
+
+    def _serve_held(self, draft: Draft, held: list[Request]) -> None:
+        """What the tenants' shares leave of the step goes to whoever can use it; no room is made for that."""
+        if draft.rows_left <= 0:
+            return
+        running = [request for request in held if request.state is RequestState.RUNNING]
+        for request in self._runnable(draft, running):
+            self._plan_rows(draft, request)
+        self._admit(draft, [request for request in held if request.state is RequestState.WAITING])
 
     # Running requests
 
-    def _runnable(self, draft: Draft) -> list[Request]:
+    def _runnable(self, draft: Draft, running: Iterable[Request]) -> list[Request]:
         """Running requests whose meter grants their next rows: those with one row first, within the step's
-        rows.
+        rows and their tenant's share.
         """
         decodes: list[Request] = []
         prefills: list[Request] = []
-        for request in self._board.running:
+        taken: Counter[str] = Counter()
+        for request in running:
             seq = request.seq
             one_row = seq.trunk is None and request.end - min(seq.computed, request.first) <= 1
             if one_row:
-                if len(decodes) < draft.rows_left and self._granted(request):
+                if draft.shares is not None and taken[seq.tenant] >= draft.left(seq.tenant):
+                    draft.hold(request)
+                elif len(decodes) < draft.rows_left and self._granter.granted(request):
                     decodes.append(request)
+                    taken[seq.tenant] += 1
             else:
                 prefills.append(request)
         if len(decodes) >= draft.rows_left:
             return decodes
-        return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granted(r)]
+        return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granter.granted(r)]
 
     def _make_room(self, draft: Draft, runnable: list[Request]) -> None:
         """Shrink `runnable` and free blocks until what is left fits; the first in order always stays."""
@@ -94,6 +124,8 @@ class Planner:
             if victim is None:
                 victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=True)
             if victim is None:
+                if memory.pins.give_up_one():
+                    continue
                 if not self._drop_shared_tail(first.seq.holder):
                     self._board.fail(first, CapacityError(f"the KV pool of {memory.name!r} is exhausted"))
                 return
@@ -149,6 +181,8 @@ class Planner:
             span = PlannedSpan(holder, target.start, end, request, reservation)
             draft.add_span(span)
             self._join(span, request)
+        else:
+            draft.hold(request)
 
     def _join(self, span: PlannedSpan, request: Request) -> None:
         """Draw from the span's last row, if that is the row the request needs."""
@@ -158,7 +192,8 @@ class Planner:
     def _chunk_end(self, draft: Draft, request: Request, target: Target) -> int:
         holder = target.holder
         memory = holder.memory
-        end = min(target.end, target.start + min(draft.rows_left, self._max_chunk_rows))
+        rows = min(draft.left(request.seq.tenant), self._limits.max_chunk_rows)
+        end = min(target.end, target.start + rows)
         end = request.cut_chunk(target.start, end, holder.computed)
         available = memory.pool.available
         if available * memory.block_size <= end - target.start + memory.block_size:
@@ -167,22 +202,23 @@ class Planner:
 
     # Waiting requests
 
-    def _admit(self, draft: Draft) -> None:
+    def _admit(self, draft: Draft, waiting: Iterable[Request]) -> None:
         """In strict order per model: one that finds no room blocks those behind it, one that its meter defers
-        does not.
+        does not. Of several tenants, one that has more than its part of the blocks blocks only its own.
         """
-        blocked: set[str] = set()
-        for request in self._board.waiting:
-            memory = request.seq.memory
-            if memory.name in blocked or request.state is not RequestState.WAITING:
+        blocked: set[str | tuple[str, str]] = set()
+        for request in waiting if draft.shares is None else self._fairness.in_turn(waiting):
+            name, tenant = request.seq.memory.name, request.seq.tenant
+            if name in blocked or (name, tenant) in blocked or request.state is not RequestState.WAITING:
                 continue
-            if self._must_wait(draft, request) or not self._granted(request):
+            if self._must_wait(draft, request) or not self._granter.granted(request):
                 continue
             if self._waits_for_block(draft, request):
-                self.deferred_for_prefix += 1
+                self._counters.deferred_for_prefix += 1
                 continue
             if not self._has_room(draft, request):
-                blocked.add(memory.name)
+                may_wait_alone = draft.shares is not None and not self._relief.starves(request)
+                blocked.add((name, tenant) if may_wait_alone else name)
                 continue
             self._start(draft, request)
 
@@ -194,7 +230,12 @@ class Planner:
             return not (isinstance(request, ExtendRequest) and self._draws_from(span, request))
         if self._draws_kept(request, holder):
             return False
-        return draft.rows_left <= 0 or self._waits_for_payer(request)
+        if draft.rows_left <= 0 or self._waits_for_payer(request):
+            return True
+        if draft.left(request.seq.tenant) > 0:
+            return False
+        draft.hold(request)
+        return True
 
     def _waits_for_block(self, draft: Draft, request: Request) -> bool:
         """In-step pending producers: a sibling whose next block is being computed in this step is held one
@@ -228,7 +269,9 @@ class Planner:
                 return False
             if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is not None:
                 continue
-            if memory.pool.available or not self._drop_shared_tail(request.seq.holder):
+            if memory.pool.available:
+                return True
+            if not memory.pins.give_up_one() and not self._drop_shared_tail(request.seq.holder):
                 return True
 
     def _blocks_to_admit(self, draft: Draft, request: Request) -> int:
@@ -236,7 +279,8 @@ class Planner:
         memory, target = request.seq.memory, self._target(request)
         holder = target.holder
         running = len(self._board.running)
-        margin = draft.started[memory.name] + (1 + running // memory.block_size if running else 0)
+        reserve = max(1 + running // memory.block_size, int(self._limits.watermark * memory.pool.total))
+        margin = draft.started[memory.name] + (reserve if running else 0)
         if draft.touches(holder):
             return margin
         hits = memory.cached_ahead(holder, target.end)
@@ -275,7 +319,10 @@ class Planner:
         if request.grant is not None:
             request.grant.commit_cached(holder.computed)
         skipped_until = min(holder.computed, max(request.first, before))
-        holder.account.usage.cached_tokens += max(0, skipped_until - max(before, holder.computed_once))
+        found = max(0, skipped_until - max(before, holder.computed_once))
+        holder.account.usage.cached_tokens += found
+        self._counters.cached_tokens += found
+        self._counters.recompute_hit_tokens += max(0, min(skipped_until, holder.computed_once) - before)
 
     # What a request needs
 
@@ -304,64 +351,3 @@ class Planner:
     def _waits_for_payer(self, request: Request) -> bool:
         payer = request.seq.holder.payer
         return payer is not None and payer is not request
-
-    def _granted(self, request: Request) -> bool:
-        """Ask the request's meter for what it needs next, unless that is reserved already."""
-        if request.held:
-            return False
-        if self._holds_grant(request):
-            return True
-        work = request.work()
-        if work is None:
-            return True
-        try:
-            verdict = request.meter.grant(work)
-        except Exception as error:  # a broken meter fails its own request, not the engine
-            self._board.fail(request, error)
-            return False
-        if verdict is Verdict.GRANTED:
-            request.grant = Grant(request.meter, work)
-            request.seq.pay(work.start + work.rows, work.heads)
-            if work.rows:
-                self._set_payer(request)
-            return True
-        if verdict is Verdict.YIELD:
-            self._yield(request)
-        elif verdict is Verdict.REFUSED:
-            self._refuse(request)
-        return False
-
-    def _holds_grant(self, request: Request) -> bool:
-        """Whether what the request needs next is reserved. A grant that counted on rows or a head which
-        another member had reserved, and lost since, is withdrawn.
-        """
-        work = request.grant.open if request.grant is not None else None
-        if work is None:
-            return False
-        seq = request.seq
-        rows_stand = seq.first_unpaid() >= work.start + work.rows
-        if rows_stand and (work.tokens == 0 or seq.heads.paid(request.first)):
-            return True
-        self._board.withdraw(request)
-        return False
-
-    def _yield(self, request: Request) -> None:
-        """The meter wants the request's own blocks back; what it shares through a trunk is not its to
-        give.
-        """
-        if request.seq.table.blocks:
-            self._relief.preempt(request.seq)
-        else:
-            self._board.preempt(request)
-
-    def _set_payer(self, request: Request) -> None:
-        node = request.seq
-        while node is not None:
-            node.payer = request
-            node = node.trunk
-
-    def _refuse(self, request: Request) -> None:
-        if isinstance(request, ExtendRequest):
-            self._board.stop(request, Stop.BUDGET)
-        elif isinstance(request, ScoreRequest):
-            self._board.scored(request, refused=True)

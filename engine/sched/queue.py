@@ -1,22 +1,24 @@
 """Requests in the order in which they are served."""
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
 
-from .request import Request
+from .request import Key, Request
 
 
-def _key(request: Request) -> tuple[tuple[int, ...], int]:
+def _key(request: Request) -> Key:
     return request.key
 
 
 class RequestQueue:
-    """Sorted by (order, arrival): requests of one search by the order it gave them, else first come, first
-    served.
+    """Sorted by (priority, order, arrival): the more urgent first, requests of one search by the order it
+    gave them, else first come, first served. `tenants` counts the requests of each tenant that has any.
     """
 
     def __init__(self) -> None:
         self._requests: list[Request] = []
+        self.tenants: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -27,8 +29,13 @@ class RequestQueue:
 
     def add(self, request: Request) -> None:
         insort(self._requests, request, key=_key)
+        self.tenants[request.seq.tenant] += 1
 
     def remove(self, request: Request) -> None:
         index = bisect_left(self._requests, request.key, key=_key)
         assert self._requests[index] is request, request.id
         del self._requests[index]
+        tenant = request.seq.tenant
+        self.tenants[tenant] -= 1
+        if not self.tenants[tenant]:
+            del self.tenants[tenant]

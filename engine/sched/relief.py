@@ -5,9 +5,13 @@ cheapest.
 from collections.abc import Collection, Iterable
 
 from .board import Board
+from .counters import Counters
 from .family import Family
 from .kept import KeptRows
 from .memory import ModelMemory
+from .observer import Observer
+from .parts import BlockParts, missing_blocks
+from .request import Key, Request, RequestState
 from .sequence import Sequence
 
 FRESH_STEPS = 16
@@ -15,16 +19,22 @@ FRESH_STEPS = 16
 something done.
 """
 
+_NO_KEY: Key = (-(1 << 62), (), 0)
+
 
 class Relief:
     """Takes blocks from holders; never from one in `spared`. All of them may be recomputed."""
 
-    def __init__(self, family: Family, board: Board, kept: KeptRows) -> None:
+    def __init__(
+        self, family: Family, board: Board, kept: KeptRows, counters: Counters, observer: Observer
+    ) -> None:
         self._family = family
         self._board = board
         self._kept = kept
-        self.parkings = 0
-        self.preemptions = 0
+        self._counters = counters
+        self._observer = observer
+        self._parts = BlockParts(family, board)
+        self._starving: list[Request] = []
 
     def park_one(self, memory: ModelMemory, spared: Collection[Sequence]) -> bool:
         """Park the idle holder that was used longest ago, one that regains blocks before one that regains
@@ -40,21 +50,33 @@ class Relief:
 
     def park(self, holder: Sequence) -> None:
         """Give the blocks of an idle holder back to the cache."""
-        self.parkings += 1
+        self._counters.parked += 1
         holder.account.usage.parked += 1
         self._give_up(holder)
+        self._observer.parked(holder)
 
     def preempt_one(
-        self, memory: ModelMemory, spared: Collection[Sequence], step: int, *, fresh: bool
+        self,
+        memory: ModelMemory,
+        spared: Collection[Sequence],
+        step: int,
+        *,
+        fresh: bool,
+        tenants: Collection[str] | None = None,
     ) -> Sequence | None:
         """Preempt the holder with the fewest positions to recompute per block regained; ties go to the last
         served.
 
         `fresh` is the last resort: it allows those that were just resumed, and, where all blocks are shared,
-        those that regain none by themselves.
+        those that regain none by themselves. Only of `tenants`, if they are given; of several, those go first
+        that hold more than their part.
         """
         latest = self._latest_keys()
-        others = [holder for holder in self._holders(memory) if holder not in spared]
+        others = [
+            holder
+            for holder in self._holders(memory)
+            if holder not in spared and (tenants is None or holder.tenant in tenants)
+        ]
         victims = [
             holder
             for holder in others
@@ -65,19 +87,42 @@ class Relief:
             victims = others
         if not victims:
             return None
-        latest_first = sorted(victims, key=lambda holder: latest.get(holder.id, ((), 0)), reverse=True)
+        if tenants is None and len(self._parts.tenants()) > 1:
+            rich = self._parts.rich(memory)
+            victims = [holder for holder in victims if holder.tenant in rich] or victims
+        latest_first = sorted(victims, key=lambda holder: latest.get(holder.id, _NO_KEY), reverse=True)
         victim = min(latest_first, key=self._cost_per_block)
         self.preempt(victim)
         return victim
 
     def preempt(self, holder: Sequence) -> None:
         """Take all blocks of a holder; its requests wait until it is resumed."""
-        self.preemptions += 1
+        self._counters.preemptions += 1
         holder.account.usage.preemptions += 1
         for request in self._board.active():
             if request.seq.holder is holder:
                 self._board.preempt(request)
         self._give_up(holder)
+
+    def starves(self, request: Request) -> bool:
+        """Whether a request that found no room is due one: nobody may overtake it, and `make_way` will see
+        to it."""
+        if not self._parts.due(request):
+            return False
+        self._starving.append(request)
+        return True
+
+    def make_way(self, step: int) -> None:
+        """Before anything is planned: preempt holders of rich tenants for the requests that are due room."""
+        starving, self._starving = self._starving, []
+        for request in starving:
+            memory = request.seq.memory
+            while request.state is RequestState.WAITING and missing_blocks(request) > memory.pool.available:
+                rich = self._parts.rich(memory)
+                if not self._parts.due(request) or request.seq.tenant in rich:
+                    break
+                if self.preempt_one(memory, (), step, fresh=False, tenants=rich) is None:
+                    break
 
     def _give_up(self, holder: Sequence) -> None:
         holder.memory.drop_blocks(holder)
@@ -91,8 +136,8 @@ class Relief:
         """Holders that a request waits or runs on."""
         return {request.seq.holder.id for request in self._board.active()}
 
-    def _latest_keys(self) -> dict[int, tuple[tuple[int, ...], int]]:
-        latest: dict[int, tuple[tuple[int, ...], int]] = {}
+    def _latest_keys(self) -> dict[int, Key]:
+        latest: dict[int, Key] = {}
         for request in self._board.active():
             holder = request.seq.holder.id
             latest[holder] = max(latest.get(holder, request.key), request.key)

@@ -5,13 +5,16 @@ from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
 from ..errors import HandleError
-from ..protocol import ExtendParams, Extension, Meter, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
 from ..sampling.rules import row_rules
 from ..text.stop import Stop
 from .gains import Gains
 from .grant import Grant
 from .plan import Drawn
 from .sequence import Sequence
+
+Key = tuple[int, tuple[int, ...], int]
+"""How requests are sorted: the more urgent first, then the order that their search gave, then arrival."""
 
 
 class RequestState(enum.Enum):
@@ -46,7 +49,7 @@ class Outcome(NamedTuple):
     request: int
     seq: SeqId
     known: int
-    value: Extension | Scores | None = None
+    value: Extension | Scores | Pinned | None = None
     error: Exception | None = None
 
 
@@ -62,21 +65,38 @@ class Request:
     missing.
     """
 
-    __slots__ = ("first", "grant", "held", "id", "key", "kind", "meter", "seq", "state")
+    __slots__ = (
+        "first",
+        "grant",
+        "held",
+        "id",
+        "key",
+        "kind",
+        "meter",
+        "seq",
+        "started_at",
+        "state",
+        "submitted_at",
+        "token_at",
+    )
 
     def __init__(
-        self, request: int, seq: Sequence, order: tuple[int, ...], meter: Meter, kind: WorkKind
+        self, request: int, seq: Sequence, params: ExtendParams | ScoreParams, meter: Meter, kind: WorkKind
     ) -> None:
         self.id = request
         self.seq = seq
         self.meter = meter
         self.kind = kind
-        self.key = (order, request)
+        self.key: Key = (-params.priority, params.order, request)
         self.state = RequestState.WAITING
         self.first = 0
         self.grant: Grant | None = None
         self.held = False
         """Nothing is asked for or planned: a draft is being written for it."""
+        # The observer's notes, in seconds of its clock; -1.0 where it did not happen yet.
+        self.submitted_at = -1.0
+        self.started_at = -1.0
+        self.token_at = -1.0
 
     @property
     def end(self) -> int:
@@ -106,7 +126,7 @@ class ExtendRequest(Request):
         *,
         streams: bool,
     ) -> None:
-        super().__init__(request, seq, params.order, meter, WorkKind.PREFILL)
+        super().__init__(request, seq, params, meter, WorkKind.PREFILL)
         self.params = params
         self.checker = checker
         self.streams = streams
@@ -163,7 +183,7 @@ class ScoreRequest(Request):
     __slots__ = ("_gathered", "_needed", "_reward_at", "logprobs", "params", "rewards")
 
     def __init__(self, request: int, seq: Sequence, params: ScoreParams, meter: Meter) -> None:
-        super().__init__(request, seq, params.order, meter, WorkKind.SCORE)
+        super().__init__(request, seq, params, meter, WorkKind.SCORE)
         self.params = params
         self._reward_at = frozenset(params.reward_at)
         rows = set(self._reward_at)

@@ -33,6 +33,7 @@ class Sequence:
     __slots__ = (
         "account",
         "base",
+        "born",
         "computed",
         "computed_once",
         "counts",
@@ -54,6 +55,7 @@ class Sequence:
         "resumed_at",
         "seed",
         "table",
+        "tenant",
         "tokens",
         "trunk",
         "weight",
@@ -67,6 +69,7 @@ class Sequence:
         seed: int,
         memory: "ModelMemory",
         namespace: str,
+        tenant: str,
         account: Account,
         hidden: bool = False,
     ) -> None:
@@ -79,6 +82,8 @@ class Sequence:
         self.seed = seed
         self.memory = memory
         self.namespace = namespace
+        self.tenant = tenant
+        """Whose share of each step its rows are counted in."""
         self.account = account
         self.hidden = hidden
         self.table = BlockTable()
@@ -92,6 +97,8 @@ class Sequence:
         self.heads = PaidHeads(len(tokens))
         self.trunk: Sequence | None = None
         self.base = 0
+        self.born = len(tokens)
+        """Positions that it was opened or forked with; those behind them are its own."""
         self.members: dict[SeqId, Sequence] = {}
         self.weight = 0 if hidden else 1
         self.request: Request | None = None

@@ -18,6 +18,7 @@ from ..drafting.suffix import SuffixDrafter
 from ..protocol import SeqId, Verdict
 from .ahead import Ahead
 from .board import Board
+from .counters import Counters
 from .draft import Draft, PlannedSpan
 from .family import Family
 from .grant import Grant
@@ -57,6 +58,7 @@ class Speculation:
         board: Board,
         take: Take,
         cost: VerifyCost,
+        counters: Counters,
         *,
         max_chunk_rows: int,
     ) -> None:
@@ -64,6 +66,7 @@ class Speculation:
         self._board = board
         self._take = take
         self.cost = cost
+        self._counters = counters
         self._max_chunk_rows = max_chunk_rows
         self._models = DraftModels(memories, family, board)
         self.drafters: dict[type[Speculate], Drafter] = {
@@ -103,9 +106,7 @@ class Speculation:
 
     def give_back(self, span: PlannedSpan) -> None:
         """The step did not happen, or is over."""
-        if span.ahead is not None:
-            span.holder.memory.pool.drop_all(span.ahead.fresh)
-            span.ahead.fresh = []
+        span.drop_ahead()
 
     def forget(self, seq: Sequence) -> None:
         """The sequence was cut or has ended."""
@@ -156,7 +157,7 @@ class Speculation:
         its meter would have granted without drafts."""
         verified = list(_verified(draft, results))
         for one in verified:
-            _count(one)
+            self._count(one)
         active = verified
         while active:
             active = [one for one in active if self._advance(one)]
@@ -177,6 +178,7 @@ class Speculation:
         _install(one.span.holder, ahead)
         ahead.accepted += 1
         request.seq.account.usage.accepted_tokens += 1
+        self._counters.accepted_tokens += 1
         if request.grant is not None:
             request.grant.commit(request.seq.known, sampled=isinstance(found, Drawn))
         self._take(request, found)
@@ -202,6 +204,14 @@ class Speculation:
         request.seq.pay(work.start + work.rows, work.heads)
         request.grant = Grant(request.meter, work)
         return True
+
+    def _count(self, one: _Verified) -> None:
+        """The rows were computed, whatever becomes of them."""
+        holder, rows = one.span.holder, len(one.ahead.tokens)
+        usage, cost = holder.account.usage, holder.memory.info.cost
+        usage.draft_tokens += rows
+        self._counters.drafted_rows += rows
+        usage.computed_flops += cost.rows(one.span.end, one.span.end + rows) + cost.heads(rows)
 
     def _learn(self, one: _Verified) -> None:
         seq = one.request.seq
@@ -252,7 +262,7 @@ def _take_free(span: PlannedSpan, count: int) -> list[int]:
 
 
 def _verified(draft: Draft, results: Mapping[str, ModelResult]) -> list[_Verified]:
-    """The spans with drafts whose model returned."""
+    """The spans with drafts whose model returned, but for those that were spoiled."""
     found: list[_Verified] = []
     for name, result in results.items():
         drawn = {(one.seq, one.ahead): one for one in (*result.drawn, *result.not_drawn)}
@@ -267,14 +277,6 @@ def _verified(draft: Draft, results: Mapping[str, ModelResult]) -> list[_Verifie
             if span.ahead is not None and isinstance(span.driver, ExtendRequest)
         ]
     return found
-
-
-def _count(one: _Verified) -> None:
-    """The rows were computed, whatever becomes of them."""
-    holder, rows = one.span.holder, len(one.ahead.tokens)
-    usage, cost = holder.account.usage, holder.memory.info.cost
-    usage.draft_tokens += rows
-    usage.computed_flops += cost.rows(one.span.end, one.span.end + rows) + cost.heads(rows)
 
 
 def _install(holder: Sequence, ahead: Ahead) -> None:

@@ -31,7 +31,7 @@ POLICY_FINISH = Recipe(
     task_weights=(0.90, 0.07, 0.03),
 )
 DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=1_000, decay_share=0.5)
-PRM = RewardRecipe("prm", seed=3, num_steps=3_900)
+PRM = RewardRecipe("prm", seed=3, num_steps=6_000)
 PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_steps=350, patience=None)
 
 PRM_MIXTURE = Mixture(

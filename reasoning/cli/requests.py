@@ -14,6 +14,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     draft: str | None
     prm: str | None
+    adapter: str | None
     device: str
     dtype: str
     threads: int | None

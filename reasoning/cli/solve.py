@@ -92,6 +92,12 @@ def solve(
     prm: Annotated[
         str | None, typer.Option(metavar="M", help="A process reward model.", rich_help_panel=_MODEL)
     ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="A LoRA adapter of the model, a PEFT folder.", rich_help_panel=_MODEL
+        ),
+    ] = None,
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The system message.", rich_help_panel=_MODEL)
     ] = None,
@@ -180,6 +186,7 @@ def solve(
         model=checked_source(model),
         draft=draft and checked_source(draft),
         prm=prm and checked_source(prm),
+        adapter=adapter,
         device=checked_device(device),
         dtype=checked_dtype(dtype),
         threads=threads,

@@ -22,6 +22,7 @@ from branchwise.engine.protocol import (
 )
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.memory import ModelMemory
+from branchwise.engine.sched.observer import Observer
 from branchwise.engine.sched.plan import StepPlan
 from branchwise.engine.sched.request import Outcome
 from branchwise.engine.sched.scheduler import Scheduler, StepLimits
@@ -107,6 +108,7 @@ class Rig:
         digest_bytes: int = 16,
         max_model_len: int = 4096,
         check: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         infos = infos or [oracle_info(max_model_len=max_model_len)]
         self.runners = {info.name: OracleRunner(num_blocks, block_size) for info in infos}
@@ -115,6 +117,7 @@ class Rig:
             IdStopWatch,
             limits or StepLimits(),
             check=check,
+            observer=observer,
         )
         self.outcomes: dict[int, Outcome] = {}
         self._next = 1
@@ -142,10 +145,13 @@ class Rig:
         seed: int = 1,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         seq = SeqId(self.new_id())
-        self.scheduler.open(seq, tokens, seed=seed, model=model, namespace=namespace, usage=usage)
+        self.scheduler.open(
+            seq, tokens, seed=seed, model=model, namespace=namespace, tenant=tenant, usage=usage
+        )
         return seq
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
@@ -177,7 +183,7 @@ class Rig:
         for model in plan.models:
             try:
                 results[model.model] = self.runners[model.model].execute(model)
-            except ConnectionError as error:  # the injected kind; anything else is a bug
+            except (ConnectionError, MemoryError) as error:  # the injected kinds; anything else is a bug
                 failures[model.model] = error
         if failures:
             self.scheduler.rollback(plan, failures)

@@ -156,7 +156,7 @@ class OracleRunner:
 
     Counts what it really did: `rows` computed and `samples` drawn, per sequence seed and in all.
     `before_step` may raise, to inject a failure; `after_writes` may too, which leaves half-written slots
-    behind.
+    behind; `mangle` may change what is returned.
     """
 
     def __init__(self, num_blocks: int = 64, block_size: int = 4) -> None:
@@ -172,6 +172,7 @@ class OracleRunner:
         self.largest_step = 0
         self.before_step: Callable[[ModelPlan], None] = lambda plan: None
         self.after_writes: Callable[[ModelPlan], None] = lambda plan: None
+        self.mangle: Callable[[ModelResult], ModelResult] = lambda result: result
 
     def execute(self, plan: ModelPlan) -> ModelResult:
         self.before_step(plan)
@@ -189,10 +190,12 @@ class OracleRunner:
             self._run_span(span, found, scores)
         found.extend(self._draw(self.kept[kept.source], kept.sample) for kept in plan.kept_samples)
         self.largest_step = max(self.largest_step, sum(len(span.tokens) for span in plan.spans))
-        return ModelResult(
-            drawn=tuple(one for one in found if isinstance(one, Drawn)),
-            not_drawn=tuple(one for one in found if isinstance(one, NotDrawn)),
-            scores=tuple(scores),
+        return self.mangle(
+            ModelResult(
+                drawn=tuple(one for one in found if isinstance(one, Drawn)),
+                not_drawn=tuple(one for one in found if isinstance(one, NotDrawn)),
+                scores=tuple(scores),
+            )
         )
 
     def _copy(self, source: int, target: int) -> None:
@@ -252,7 +255,7 @@ class OracleRunner:
             target = row.target(params, prompt_length, rules.end_ids.tolist())
         token = row.draw(target, sample.seed, sample.position, params)
         if target[token] == -math.inf:
-            return NotDrawn(sample.seq, "nothing is left to draw", sample.ahead)
+            return NotDrawn(sample.seq, "nothing is left to draw", ahead=sample.ahead)
         detail = token_detail(row.logits, target, token, params)
         return Drawn(sample.seq, token, row.logprob(token), detail, sample.ahead)
 

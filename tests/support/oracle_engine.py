@@ -26,6 +26,9 @@ class OracleEngine:
         max_step_tokens: int = 2048,
         max_chunk_tokens: int | None = None,
         settle: Settle | None = None,
+        max_waiting: int = 16384,
+        drain_s: float = 0.0,
+        stuck_after_s: float = 120.0,
     ) -> None:
         infos = infos or (oracle_info(),)
         self.runners = {info.name: OracleRunner(num_blocks, block_size) for info in infos}
@@ -43,6 +46,9 @@ class OracleEngine:
             max_step_tokens=max_step_tokens,
             max_chunk_tokens=max_chunk_tokens,
             check=True,
+            max_waiting=max_waiting,
+            drain_s=drain_s,
+            stuck_after_s=stuck_after_s,
             settle=settle,
             make_stop_watch=IdStopWatch,
         )

@@ -125,6 +125,7 @@ class ScriptedEngine:
         seed: int,
         model: str = "policy",
         namespace: str = "",
+        tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
         return self._add(_Sequence(model, list(tokens), seed, usage or EngineUsage()))
@@ -145,7 +146,7 @@ class ScriptedEngine:
     def park(self, seq: SeqId) -> None:
         self.parked.append(seq)
 
-    def release(self, seq: SeqId) -> None:
+    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
         sequence = self._sequences.pop(seq, None)
         if sequence is not None and sequence.running is not None:
             sequence.running.cancel()

@@ -1,11 +1,14 @@
 """Drafts change how many steps a text takes and nothing else: not a token, not a charge, not a block."""
 
+import math
 import random
 
+import msgspec
 import pytest
 from branchwise.engine.drafting.params import Ngram
+from branchwise.engine.errors import NumericsError
 from branchwise.engine.protocol import EngineUsage, SeqId, Verdict
-from branchwise.engine.sched.plan import ModelPlan
+from branchwise.engine.sched.plan import ModelPlan, ModelResult
 from branchwise.engine.sched.scheduler import StepLimits
 from branchwise.engine.text.stop import Stop
 from hypothesis import given, settings
@@ -207,3 +210,66 @@ def test_drafts_stop_at_the_context_and_at_max_tokens() -> None:
     seq = rig.open(PROMPT, seed=5)
     found = rig.extend_now(seq, extend_params(5, speculate=Ngram(k=K)))
     assert (found.stop, len(found.tokens), rig.runner.steps) == (Stop.LENGTH, 5, 2)
+
+
+@pytest.mark.parametrize("ahead", range(K + 1))
+def test_a_spoiled_row_of_a_draft_ends_its_request_and_gives_all_back(ahead: int) -> None:
+    def spoil(result: ModelResult) -> ModelResult:
+        drawn = [
+            d._replace(logprob=math.nan) if (d.seq, d.ahead) == (bad, ahead) else d for d in result.drawn
+        ]
+        return msgspec.structs.replace(result, drawn=tuple(drawn))
+
+    rig = steered(K)
+    good, bad = rig.open(PROMPT, seed=5), rig.open([3] * 9, seed=6)
+    requests = [rig.extend(seq, extend_params(30, speculate=Ngram(k=K))) for seq in (good, bad)]
+    rig.step()
+    rig.runner.mangle = spoil
+    rig.step()
+    rig.runner.mangle = lambda result: result
+    assert isinstance(rig.outcomes[requests[1]].error, NumericsError)
+    counters = rig.scheduler.counters
+    assert counters.failed_rows == K + 1
+    assert counters.scheduled_rows == counters.rows_by_kind() == rig.runner.rows
+    rig.run(requests[0])
+    assert (
+        list(rig.extension(requests[0]).tokens) == NaiveEngine.extend(PROMPT, 5, extend_params(30), 4096)[0]
+    )
+    for seq in (good, bad):
+        rig.scheduler.release(seq)
+    assert rig.pool.owned == 0
+
+
+def test_drafts_give_way_where_memory_ran_out() -> None:
+    def fail(plan: ModelPlan) -> None:
+        raise MemoryError
+
+    rig = steered(K)
+    seq = rig.open(PROMPT, seed=5)
+    request = rig.extend(seq, extend_params(30, speculate=Ngram(k=K)))
+    rig.step()
+    rig.runner.before_step = fail
+    rig.step()
+    rig.runner.before_step = lambda plan: None
+    counters = rig.scheduler.counters
+    assert (counters.retried_steps, counters.failed_rows) == (1, 1 + K)
+    rig.run(request)
+    assert rig.runner.steps == 1 + 29
+    assert list(rig.extension(request).tokens) == NaiveEngine.extend(PROMPT, 5, extend_params(30), 4096)[0]
+    assert counters.scheduled_rows == counters.rows_by_kind()
+    rig.scheduler.release(seq)
+    assert rig.pool.owned == 0
+
+
+def test_drafts_take_what_the_tenants_leave_of_a_step() -> None:
+    rig = Rig(limits=StepLimits(verify_fixed_rows=1000.0, max_rows=8))
+    steer(rig.scheduler.speculation, SteeredDrafter(lambda k: k))
+    guessing = rig.extend(rig.open([5], tenant="a"), extend_params(40, speculate=Ngram(k=K)))
+    rig.step()
+    prompt = rig.extend(rig.open([9] * 21, tenant="b"), extend_params(1))
+    for _ in range(3):
+        plan = rig.step()
+        assert plan is not None
+        assert sorted(len(span.tokens) for span in plan.models[0].spans) == [1, 7]
+    rig.run(prompt, guessing)
+    assert rig.scheduler.counters.accepted_tokens > 0

@@ -81,7 +81,7 @@ def test_a_row_of_nan_fails_its_own_samples(runner: Runner, monkeypatch: pytest.
     ]
     result = run(runner, *spans)
     reason = "no token can be drawn for position 30: the model's logits are not finite numbers"
-    assert result.not_drawn == (NotDrawn(SeqId(1), reason),)
+    assert result.not_drawn == (NotDrawn(SeqId(1), reason, finite=False),)
     assert [one.seq for one in result.drawn] == [2]
 
 

@@ -1,13 +1,15 @@
 """The engine on real (tiny, random) models from disk: memory split, and best-of-64 on token ids."""
 
+import shutil
 from pathlib import Path
 
 import anyio
 import pytest
 from branchwise.engine.engine import Engine
-from branchwise.engine.errors import CapacityError
+from branchwise.engine.errors import CapacityError, NumericsError
 from branchwise.engine.opening import load_models
-from branchwise.engine.protocol import EngineUsage, ScoreParams, SeqId, Unlimited
+from branchwise.engine.protocol import EngineUsage, Extension, ScoreParams, SeqId, Unlimited
+from safetensors.torch import load_file, save_file
 from support.checks import extend_params
 from support.tiny import save_model
 
@@ -90,6 +92,19 @@ async def test_best_of_64_shares_the_prompt_and_equals_each_alone(policy: Path, 
         assert engine.scheduler.memories["policy"].pool.owned == 1
 
 
+async def test_the_split_of_the_memory_is_data(policy: Path, prm: Path) -> None:
+    engine = await Engine.open_models({"policy": policy, "prm": prm}, kv_memory=2 << 20)
+    plan = engine.memory_plan
+    assert [model.model for model in plan.models] == ["policy", "prm"]
+    first, second = plan.models
+    assert first.blocks == second.blocks  # a reward model mirrors the policy's branches
+    assert first.positions == (first.blocks - 1) * first.block_size
+    assert 0.9 * (2 << 20) < plan.kv_bytes <= 2 << 20
+    stored = sum(tensor.numel() * 4 for tensor in load_file(policy / "model.safetensors").values())
+    assert first.weights_bytes == stored
+    assert plan.weights_bytes == first.weights_bytes + second.weights_bytes
+
+
 async def test_policy_and_reward_model_run_in_one_engine(policy: Path, prm: Path) -> None:
     engine = await Engine.open_models({"policy": policy, "prm": prm}, kv_memory=2 << 20, check=True)
     async with engine:
@@ -102,3 +117,39 @@ async def test_policy_and_reward_model_run_in_one_engine(policy: Path, prm: Path
         assert len(scores.rewards) == 2
         assert all(0.0 <= reward <= 1.0 for reward in scores.rewards)
         assert logprobs.logprobs == pytest.approx(step.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_a_row_of_nan_on_a_real_model_harms_no_other(
+    policy: Path, tmp_path: Path, temperature: float
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(policy, broken)
+    tensors = load_file(broken / "model.safetensors")
+    tensors["model.embed_tokens.weight"][299] = float("nan")
+    save_file(tensors, broken / "model.safetensors")
+    engine = await Engine.open_models({"policy": broken}, kv_memory=1 << 20, check=True)
+    params = extend_params(6, temperature=temperature)
+    found: dict[int, Extension | NumericsError] = {}
+
+    async def run(first: int) -> None:
+        try:
+            seq = engine.open([first, *range(40)], seed=7)
+            found[first] = await engine.extend(seq, params, METER)
+        except NumericsError as error:
+            found[first] = error
+
+    async with engine:
+        async with anyio.create_task_group() as group:
+            for first in (5, 299, 6):
+                group.start_soon(run, first)
+        assert isinstance(found[299], NumericsError)
+        alone = await engine.extend(engine.open([5, *range(40)], seed=7, namespace="alone"), params, METER)
+        assert isinstance(found[5], Extension)
+        assert found[5].tokens == alone.tokens
+        assert isinstance(found[6], Extension)
+        again = engine.open([299, *range(40)], seed=7)  # no hit on KV that is not sound
+        with pytest.raises(NumericsError):
+            await engine.extend(again, params, METER)
+        assert engine.scheduler.counters.spoiled_requests == 2
+        assert engine.scheduler.counters.cached_tokens == 0

@@ -139,7 +139,7 @@ def test_a_sibling_waits_for_the_block_that_is_being_computed() -> None:
     ]
     rig.run(*requests)
     assert [usage.cached_tokens for usage in usages] == [0, 16, 16]
-    assert rig.scheduler.planner.deferred_for_prefix > 0
+    assert rig.scheduler.counters.deferred_for_prefix > 0
     assert rig.runner.rows == 17 + 1 + 1 + 3
 
 

@@ -6,19 +6,11 @@ from __future__ import annotations
 
 import os
 import random
-from itertools import islice
 
-from branchwise.engine.drafting.params import DraftModel, Ngram, Speculate, Suffix
-from branchwise.engine.errors import HandleError, StepFailed
-from branchwise.engine.protocol import (
-    EngineUsage,
-    ExtendParams,
-    Extension,
-    ScoreParams,
-    Scores,
-    SeqId,
-    Verdict,
-)
+import pytest
+from branchwise.engine.drafting.params import Speculate
+from branchwise.engine.errors import CapacityError, StepFailed
+from branchwise.engine.protocol import EngineUsage, ExtendParams, Extension, ScoreParams, SeqId, Verdict
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
 from branchwise.engine.sched.request import Outcome
@@ -26,23 +18,22 @@ from branchwise.engine.sched.scheduler import StepLimits
 from branchwise.engine.text.stop import Stop
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from support.checks import Rig, extend_params
 from support.drafters import ErringRunner, RandomDrafter, steer
+from support.machine import PROMPTS, SAMPLING, SPECULATE, PathMeter, Pending, check_scores, spoil_first, uncut
 from support.oracle import EOS, NaiveEngine, oracle_info
-from support.path_meter import PathMeter, Pending
 
 MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
-PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
-SAMPLING = [
-    SamplingParams(),
-    SamplingParams(temperature=0.0),
-    SamplingParams(repetition_penalty=1.7, presence_penalty=0.5, frequency_penalty=0.9),
-    SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
-    SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
-]
-SPECULATE = [None, Ngram(k=3), Suffix(k=6), DraftModel(k=3)]
+MANY_EXAMPLES = 2000
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
 
@@ -82,13 +73,20 @@ class EngineMachine(RuleBasedStateMachine):
         self.meters: list[PathMeter] = []
         self.pending: dict[int, Pending] = {}
         self.next_seed = 100
+        self.spoiled_rows = 0
+        self.now = 0.0
 
     # Commands
 
-    @rule(prompt=st.sampled_from(PROMPTS), model=st.sampled_from(["policy", "policy", "prm"]))
-    def open(self, prompt: list[int], model: str) -> None:
+    @rule(
+        prompt=st.sampled_from(PROMPTS),
+        model=st.sampled_from(["policy", "policy", "prm"]),
+        tenant=st.sampled_from(["a", "a", "b"]),
+    )
+    def open(self, prompt: list[int], model: str, tenant: str) -> None:
         if len(self.tokens) < 12:
-            seq = self.rig.open(prompt, seed=self.fresh_seed(), model=model, usage=self.usage)
+            seed = self.fresh_seed()
+            seq = self.rig.open(prompt, seed=seed, model=model, namespace=tenant, usage=self.usage)
             self.remember(seq, prompt, self.next_seed, model, None)
 
     @precondition(lambda self: self.idle())
@@ -123,11 +121,25 @@ class EngineMachine(RuleBasedStateMachine):
     def park(self, data: st.DataObject) -> None:
         self.rig.scheduler.park(data.draw(st.sampled_from(sorted(self.tokens))))
 
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 5.0]))
+    def pin(self, data: st.DataObject, seconds: float) -> None:
+        request = self.rig.new_id()
+        self.rig.scheduler.pin(request, data.draw(st.sampled_from(self.idle())), self.now + seconds)
+        self.rig.collect()
+        assert isinstance(self.rig.outcomes[request].error, CapacityError | None)
+
+    @rule()
+    def time_passes(self) -> None:
+        if hasattr(self, "rig"):
+            self.now += 2.0
+            self.rig.scheduler.expire_pins(self.now)
+
     @precondition(lambda self: self.tokens)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), pruned=st.booleans())
+    def release(self, data: st.DataObject, pruned: bool) -> None:
         seq = data.draw(st.sampled_from(sorted(self.tokens)))
-        self.rig.scheduler.release(seq)
+        self.rig.scheduler.release(seq, pruned=pruned)
         del self.tokens[seq]
         self.collect()
 
@@ -233,12 +245,16 @@ class EngineMachine(RuleBasedStateMachine):
             self.collect()
 
     @precondition(lambda self: self.pending)
-    @rule(after_writes=st.booleans(), model=st.sampled_from(["policy", "prm", "draft"]))
-    def failing_step(self, after_writes: bool, model: str) -> None:
+    @rule(
+        after_writes=st.booleans(),
+        model=st.sampled_from(["policy", "prm", "draft"]),
+        error=st.sampled_from([ConnectionError, MemoryError]),
+    )
+    def failing_step(self, after_writes: bool, model: str, error: type[Exception]) -> None:
         runner = self.rig.runners[model]
 
         def fail(plan: ModelPlan) -> None:
-            raise ConnectionError("injected")
+            raise error("injected")
 
         if after_writes:
             runner.after_writes = fail
@@ -246,6 +262,18 @@ class EngineMachine(RuleBasedStateMachine):
             runner.before_step = fail
         self.rig.step()
         runner.before_step = runner.after_writes = lambda plan: None
+        self.collect()
+
+    @precondition(lambda self: self.pending)
+    @rule(model=st.sampled_from(["policy", "prm", "draft"]))
+    def spoiled_step(self, model: str) -> None:
+        """One row gives a value that is not finite."""
+        runner, counters = self.rig.runners[model], self.rig.scheduler.counters
+        runner.mangle = spoil_first
+        failed = counters.failed_rows
+        self.rig.step()
+        self.spoiled_rows += counters.failed_rows - failed
+        runner.mangle = lambda result: result
         self.collect()
 
     @rule()
@@ -274,7 +302,11 @@ class EngineMachine(RuleBasedStateMachine):
         rows = usage.prefill_tokens + usage.decode_tokens + usage.score_tokens + usage.recomputed_tokens
         rows += usage.draft_tokens
         assert usage.accepted_tokens <= usage.draft_tokens
-        assert rows == sum(runner.rows for runner in runners)
+        assert rows + self.spoiled_rows == sum(runner.rows for runner in runners)
+        counters = self.rig.scheduler.counters
+        assert counters.scheduled_rows == counters.rows_by_kind()
+        assert counters.drafted_rows == usage.draft_tokens
+        assert counters.accepted_tokens == usage.accepted_tokens
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
@@ -323,7 +355,7 @@ class EngineMachine(RuleBasedStateMachine):
             if isinstance(pending.params, ExtendParams):
                 self.check_extension(pending, outcome)
             else:
-                self.check_scores(pending, outcome)
+                check_scores(pending, outcome)
 
     def check_extension(self, pending: Pending, outcome: Outcome) -> None:
         params = pending.params
@@ -347,31 +379,17 @@ class EngineMachine(RuleBasedStateMachine):
         if value.generated:
             assert pending.meter.paid(range(len(pending.before) + value.generated - 1))
         if value.stop in (Stop.BUDGET, Stop.CANCELLED):
-            assert list(value.tokens) == self.uncut(pending, params, value.generated)
+            assert list(value.tokens) == uncut(pending, self.seeds[pending.seq], value.generated)
         else:
             assert (list(value.tokens), list(value.logprobs), value.stop) == (tokens, logprobs, stop)
-
-    def uncut(self, pending: Pending, params: ExtendParams, count: int) -> list[int]:
-        """What is sampled, stop strings not yet taken off."""
-        seed = self.seeds[pending.seq]
-        draws = NaiveEngine.draws(pending.before, seed, params, pending.prompt_length)
-        return [token for token, _ in islice(draws, count)]
-
-    def check_scores(self, pending: Pending, outcome: Outcome) -> None:
-        params = pending.params
-        assert isinstance(params, ScoreParams)
-        if outcome.error is not None:
-            assert isinstance(outcome.error, StepFailed | HandleError)
-            return
-        value = outcome.value
-        assert isinstance(value, Scores)
-        rows = [*params.reward_at, *([len(pending.before) - 2] if params.logprobs_from else [])]
-        if params.reward_at or (params.logprobs_from or 0) < len(pending.before):
-            assert pending.meter.paid(range(max(rows, default=-1) + 1))
-        assert list(value.rewards) == NaiveEngine.rewards(pending.before, params.reward_at)
-        if params.logprobs_from is not None:
-            assert list(value.logprobs) == NaiveEngine.logprobs(pending.before, params.logprobs_from)
 
 
 EngineMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 TestEngineMachine = EngineMachine.TestCase
+
+
+@pytest.mark.slow
+def test_many_examples() -> None:
+    run_state_machine_as_test(  # pyright: ignore[reportUnknownMemberType]
+        EngineMachine, settings=settings(max_examples=MANY_EXAMPLES, stateful_step_count=40)
+    )
