@@ -6,9 +6,18 @@ import math
 
 import msgspec
 from branchwise.engine.protocol import ExtendParams, ScoreParams, SeqId, Work
+from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelResult, SpanScores
 
 from .checks import RecordingMeter
+
+SAMPLING = [
+    SamplingParams(),
+    SamplingParams(temperature=0.0),
+    SamplingParams(repetition_penalty=1.7, presence_penalty=0.5, frequency_penalty=0.9),
+    SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
+    SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
+]
 
 
 class PathMeter(RecordingMeter):

@@ -34,20 +34,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from support.checks import Rig, extend_params
-from support.machine import PathMeter, Pending, spoil_first
+from support.machine import SAMPLING, PathMeter, Pending, spoil_first
 from support.oracle import EOS, NaiveEngine, oracle_info
 
 MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
 MANY_EXAMPLES = 2000
 PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
-SAMPLING = [
-    SamplingParams(),
-    SamplingParams(temperature=0.0),
-    SamplingParams(repetition_penalty=1.7, presence_penalty=0.5, frequency_penalty=0.9),
-    SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
-    SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
-]
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
 
