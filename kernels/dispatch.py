@@ -1,12 +1,17 @@
 """Which implementation computes: chosen by device, shape and what was built; no caller asks."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
 from .attention import HeadShape, PagedAttention
+from .elementwise import TorchElementwise
 from .fixed_attention import FixedAttention
-from .interface import Attention
+from .interface import Attention, Elementwise
+
+if TYPE_CHECKING:
+    from .native.sampling import NativeDrawing
 
 
 def make_attention(
@@ -31,3 +36,28 @@ def make_attention(
     if deterministic:
         return FixedAttention(shape, key_chunk, windows, dtype, device)
     return PagedAttention(shape, key_chunk, windows, device)
+
+
+def make_elementwise(
+    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+) -> Elementwise:
+    """The steps between the products of one model in `dtype`."""
+    if device.type == "cpu" and dtype in (torch.float32, torch.bfloat16):
+        from .native.elementwise import NativeElementwise
+        from .native.library import library
+
+        native = library()
+        if native is not None:
+            return NativeElementwise(native, heads, kv_heads, head_dim, dtype)
+    return TorchElementwise(heads, kv_heads, head_dim)
+
+
+def make_drawing(device: torch.device) -> "NativeDrawing | None":
+    """The native draw from rows of logits, where there is one for `device`."""
+    if device.type != "cpu":
+        return None
+    from .native.library import library
+    from .native.sampling import NativeDrawing
+
+    native = library()
+    return None if native is None else NativeDrawing(native)

@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import os
-from ctypes import c_int64, c_void_p
+from ctypes import c_float, c_int32, c_int64, c_void_p
 
 import structlog
 
@@ -17,6 +17,11 @@ back."""
 
 _SIGNATURES = {
     "branchwise_attend": (c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64),
+    "branchwise_norm": (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_float, c_int32, c_int32),
+    "branchwise_gate": (c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32),
+    "branchwise_rotate": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int32),
+    "branchwise_draw": (c_void_p,),
+    "branchwise_normalise": (c_void_p, c_void_p, c_int32, c_int64, c_int32),
 }
 
 

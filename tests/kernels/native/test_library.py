@@ -1,21 +1,24 @@
 """Building, caching and falling back."""
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from branchwise.kernels import dispatch
 from branchwise.kernels.attention import HeadShape, PagedAttention
+from branchwise.kernels.elementwise import TorchElementwise
 from branchwise.kernels.fixed_attention import FixedAttention
 from branchwise.kernels.native import build, library
 from branchwise.kernels.native.attention import NativeAttention
+from branchwise.kernels.native.elementwise import NativeElementwise
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """An empty cache folder, and a process that has not tried yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -98,5 +101,9 @@ def test_a_library_is_built_once_and_kept_under_its_digest(
 def test_both_modes_use_the_operators(native: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(_made(False), NativeAttention)
     assert isinstance(_made(True), NativeAttention)
+    assert isinstance(dispatch.make_elementwise(9, 3, 64, torch.bfloat16, CPU), NativeElementwise)
+    assert dispatch.make_drawing(CPU) is not None
     monkeypatch.setenv(library.SWITCH, "0")
     assert isinstance(_made(False), PagedAttention)
+    assert isinstance(dispatch.make_elementwise(9, 3, 64, torch.bfloat16, CPU), TorchElementwise)
+    assert dispatch.make_drawing(CPU) is None
