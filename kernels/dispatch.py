@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from .attention import HeadShape, PagedAttention
 from .elementwise import TorchElementwise
 from .fixed_attention import FixedAttention
 from .interface import Attention, Elementwise
+from .linear import Linear, Product
 
 if TYPE_CHECKING:
     from .native.sampling import NativeDrawing
@@ -61,3 +63,15 @@ def make_drawing(device: torch.device) -> "NativeDrawing | None":
 
     native = library()
     return None if native is None else NativeDrawing(native)
+
+
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """Products with `weight` [outputs, inputs] and optional `bias` [outputs]."""
+    if weight.device.type == "cpu":
+        from .native.library import library
+        from .native.linear import NativeLinear, multiplies
+
+        native = library()
+        if native is not None and multiplies(native, weight):
+            return NativeLinear(native, weight, bias)
+    return Linear(weight, bias)

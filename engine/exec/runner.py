@@ -62,7 +62,7 @@ class Runner:
         self._model = model
         self._decoder = model.decoder
         self._max_rows = max_rows
-        self._row_tile = ROW_TILE if deterministic else None
+        self._row_tile = ROW_TILE if deterministic and model.decoder.needs_row_tile else None
         if deterministic and not model.decoder.fixed_rows:
             raise CapabilityError(
                 f"model {model.info.source!r} runs through transformers, whose products depend on the batch: "

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...kernels.dispatch import make_elementwise
+from ...kernels.dispatch import make_elementwise, make_linear
 from ...kernels.interface import Attention
-from ...kernels.linear import Linear
+from ...kernels.linear import Product
 from .config import ModelConfig
 from .head import read_head
 from .rope import rotation_table
@@ -25,13 +25,13 @@ from .step_model import AttentionShape, Batch
 class _Layer:
     window: int | None
     attention_norm: Tensor
-    qkv: Linear
+    qkv: Product
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Linear
+    output: Product
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
 
 class Decoder:
@@ -75,23 +75,27 @@ class Decoder:
     def fixed_rows(self) -> bool:
         return True
 
+    @property
+    def needs_row_tile(self) -> bool:
+        return any(layer.qkv.needs_row_tile or layer.down.needs_row_tile for layer in self._layers)
+
     def _take(self, name: str) -> Tensor:
         return self._tensors[name].to(self.device, self.dtype).contiguous()
 
     def _maybe(self, name: str) -> Tensor | None:
         return self._take(name) if name in self._tensors else None
 
-    def _merged(self, prefix: str, names: tuple[str, ...]) -> Linear:
+    def _merged(self, prefix: str, names: tuple[str, ...]) -> Product:
         """One product out of several with the same input; a missing bias beside a present one is zero."""
         weights = [self._take(f"{prefix}{name}.weight") for name in names]
         biases = [self._maybe(f"{prefix}{name}.bias") for name in names]
         if all(bias is None for bias in biases):
-            return Linear(torch.cat(weights))
+            return make_linear(torch.cat(weights))
         filled = [
             weight.new_zeros(weight.shape[0]) if bias is None else bias
             for weight, bias in zip(weights, biases, strict=True)
         ]
-        return Linear(torch.cat(weights), torch.cat(filled))
+        return make_linear(torch.cat(weights), torch.cat(filled))
 
     def _layer(self, index: int) -> _Layer:
         prefix = f"model.layers.{index}."

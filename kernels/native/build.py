@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = ("attention.cpp", "elementwise.cpp", "sampling.cpp")
+SOURCES = ("attention.cpp", "elementwise.cpp", "product.cpp", "sampling.cpp")
 HEADERS = ("lanes.h", "products.h")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-Wno-psabi")
 COMPILERS = ("g++", "clang++")

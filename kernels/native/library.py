@@ -22,6 +22,7 @@ _SIGNATURES = {
     "branchwise_rotate": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int32),
     "branchwise_draw": (c_void_p,),
     "branchwise_normalise": (c_void_p, c_void_p, c_int32, c_int64, c_int32),
+    "branchwise_multiply": (c_void_p,),
 }
 
 
@@ -48,6 +49,7 @@ def _load() -> ctypes.CDLL | BuildError:
         for name, arguments in _SIGNATURES.items():
             function = getattr(loaded, name)
             function.argtypes, function.restype = arguments, None
+        loaded.branchwise_bfloat_unit.restype = c_int32
     except (BuildError, OSError, AttributeError) as error:
         log.warning("native operators are off, torch computes instead: slower", reason=str(error))
         return error if isinstance(error, BuildError) else BuildError(str(error))
