@@ -13,6 +13,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 SOURCES = ("attention.cpp", "elementwise.cpp", "product.cpp", "sampling.cpp")
 HEADERS = ("lanes.h", "products.h")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-Wno-psabi")
@@ -76,6 +80,7 @@ def _processor() -> str:
 
 
 def _compile(compiler: str, path: Path) -> None:
+    log.info("building native operators: seconds, once on this machine", compiler=compiler, path=str(path))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)

@@ -5,6 +5,7 @@ import ctypes
 import pytest
 import torch
 from branchwise.kernels.elementwise import TorchElementwise
+from branchwise.kernels.interface import Elementwise
 from branchwise.kernels.native.elementwise import NativeElementwise
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -13,7 +14,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 
 def _pair(
     native: ctypes.CDLL, dtype: torch.dtype, heads: int = 4, kv_heads: int = 2, dim: int = 16
-) -> tuple[NativeElementwise, TorchElementwise]:
+) -> tuple[Elementwise, Elementwise]:
     return NativeElementwise(native, heads, kv_heads, dim, dtype), TorchElementwise(heads, kv_heads, dim)
 
 
@@ -61,9 +62,8 @@ def test_rotation_and_store(native: ctypes.CDLL, dtype: torch.dtype, with_norms:
     slots = torch.randperm(100)[: rows * 2 * kv_heads]
     norms = (torch.rand(dim).to(dtype), torch.rand(dim).to(dtype)) if with_norms else (None, None)
     results = []
-    for kind, operator in zip(
-        (dtype, torch.float32), _pair(native, dtype, heads, kv_heads, dim), strict=True
-    ):
+    pair = _pair(native, dtype, heads, kv_heads, dim)
+    for kind, operator in zip((dtype, torch.float32), pair, strict=True):
         mine, pool = qkv.to(kind, copy=True), torch.zeros(100, dim, dtype=kind)
         query_norm, key_norm = (None if weight is None else weight.to(kind) for weight in norms)
         rotation = operator.rotation(cosine.to(kind), sine.to(kind), positions, slots, 1e-5)

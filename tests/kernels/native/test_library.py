@@ -13,6 +13,7 @@ from branchwise.kernels.fixed_attention import FixedAttention
 from branchwise.kernels.native import build, library
 from branchwise.kernels.native.attention import NativeAttention
 from branchwise.kernels.native.elementwise import NativeElementwise
+from structlog.testing import CapturingLogger
 
 CPU = torch.device("cpu")
 
@@ -40,15 +41,23 @@ def _compiler(folder: Path, script: str) -> str:
     return str(path)
 
 
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    """What the library logs, however logging is set up."""
+    logger = CapturingLogger()
+    monkeypatch.setattr(library, "log", logger)
+    return logger
+
+
 def test_without_a_compiler_torch_computes(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, lines: CapturingLogger
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert isinstance(_made(False), PagedAttention)
     assert isinstance(_made(True), FixedAttention)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    assert "no C++ compiler (no-such-compiler)" in lines[0]
+    (line,) = lines.calls
+    assert line.method_name == "warning"
+    assert line.kwargs == {"reason": "no C++ compiler (no-such-compiler)"}
 
 
 @pytest.mark.parametrize(
@@ -59,11 +68,12 @@ def test_without_a_compiler_torch_computes(
     ],
 )
 def test_a_failed_build_falls_back_and_leaves_nothing(
-    fresh: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str, capsys: pytest.CaptureFixture[str]
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str, lines: CapturingLogger
 ) -> None:
     monkeypatch.setenv("CXX", _compiler(fresh, script))
     assert isinstance(_made(False), PagedAttention)
-    assert reason in capsys.readouterr().out
+    (line,) = lines.calls
+    assert reason in line.kwargs["reason"]
     if reason:
         assert list((fresh / "branchwise" / "native").iterdir()) == []
 
