@@ -74,9 +74,9 @@ class HeadShape:
         self.group = heads // kv_heads
         self.head_dim = head_dim
         self.block_size = block_size
-        self._pool_blocks = pool_blocks
-        self._scale = head_dim**-0.5 if scale is None else scale
-        self._softcap = softcap
+        self.pool_blocks = pool_blocks
+        self.scale = head_dim**-0.5 if scale is None else scale
+        self.softcap = softcap
         self.scratch = Scratch()
 
     def items_at_once(self, key_chunk: int) -> int:
@@ -96,7 +96,7 @@ class HeadShape:
         then the values."""
         heads = torch.arange(self.kv_heads)
         keys = blocks[:, None, :] * self.kv_heads + heads[:, None]
-        return torch.stack((keys, keys + self._pool_blocks * self.kv_heads)).reshape(-1)
+        return torch.stack((keys, keys + self.pool_blocks * self.kv_heads)).reshape(-1)
 
     def gather(self, pool: Tensor, index: Tensor, batch: int) -> Tensor:
         """Keys and values of the indexed (block, head) runs: [2, batch, keys, head_dim]."""
@@ -108,10 +108,10 @@ class HeadShape:
         """Scaled scores fp32 [batch, queries, keys] of `query` [batch, queries, head_dim]; scratch memory."""
         scores = self.scratch.take("scores", (*query.shape[:2], keys.shape[1]), torch.float32)
         if query.dtype == torch.float32:
-            scores.baddbmm_(query, keys.transpose(1, 2), beta=0, alpha=self._scale)
+            scores.baddbmm_(query, keys.transpose(1, 2), beta=0, alpha=self.scale)
         else:
-            scores.copy_(torch.bmm(query, keys.transpose(1, 2))).mul_(self._scale)
-        return scores if self._softcap is None else scores.div_(self._softcap).tanh_().mul_(self._softcap)
+            scores.copy_(torch.bmm(query, keys.transpose(1, 2))).mul_(self.scale)
+        return scores if self.softcap is None else scores.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def softmax(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Weights like `scores`, and the log-sum-exp without the last dimension; every row sees a key."""

@@ -32,6 +32,33 @@ class Attention(Protocol):
         ...
 
 
+class Elementwise(Protocol):
+    """What stands between the matrix products of a layer. A result may lie in work memory that the next call
+    of the same method overwrites."""
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Root-mean-square norm of the rows of `x` [rows, n], times `weight` [n]."""
+        ...
+
+    def gate(self, gate_up: Tensor, *, fixed: bool) -> Tensor:
+        """`silu(gate) * up` [rows, n] of `gate_up` [rows, 2n]. With `fixed` a row's bits do not depend on the
+        others."""
+        ...
+
+    def rotation(self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float) -> Any:
+        """What `rotate` needs in all layers of a step: tables [positions, head_dim] of the model's dtype,
+        `sine` with its first half negated; `positions` int64 [rows]; `slots` int64 [stored * 2 * kv_heads]
+        as in `KvCache.slots`; `eps` of the norms of queries and keys."""
+        ...
+
+    def rotate(
+        self, qkv: Tensor, query_norm: Tensor | None, key_norm: Tensor | None, pool: Tensor, rotation: Any
+    ) -> None:
+        """Norm (where the model has one) and rotate the heads of `qkv` [rows, heads + 2 * kv_heads,
+        head_dim]: queries in place, keys and values of the stored rows into `pool`."""
+        ...
+
+
 def agreed_order(orders: Sequence[list[int]]) -> list[int]:
     """The packing order of planners that must agree on it, for one packing serves all layers."""
     first, *others = orders

@@ -6,6 +6,8 @@ each output element is one accumulation over the features in an order that the s
 hold both on the machine at hand.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,6 +17,21 @@ ROW_TILE = 16
 
 _WIDE = 4
 """Narrow tiles in a wide one."""
+
+
+class Product(Protocol):
+    """`x @ weight.T + bias` for a fixed `weight` [outputs, inputs] and optional `bias` [outputs]."""
+
+    needs_row_tile: bool
+    """Whether a row's bits are its own only in products of a fixed number of rows."""
+
+    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        """The product, [rows, outputs]. With `row_tile`, `rows` must be a multiple of it."""
+        ...
+
+    def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
+        """`residual` [rows, outputs] plus the product; `residual` may be overwritten."""
+        ...
 
 
 def _packs(weight: Tensor) -> bool:
@@ -29,7 +46,9 @@ def _packs(weight: Tensor) -> bool:
 
 
 class Linear:
-    """`x @ weight.T + bias` for `weight` [outputs, inputs] and optional `bias` [outputs]."""
+    """Implements `Product`."""
+
+    needs_row_tile = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._outputs, self._inputs = weight.shape
@@ -40,13 +59,13 @@ class Linear:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROW_TILE) if self._packed else weight
 
     def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
-        """The product, [rows, outputs]. With `row_tile`, `rows` must be a multiple of it."""
+        """See `Product`."""
         if row_tile is None or x.shape[0] == row_tile:
             return self._product(x)
         return torch.cat([self._product(tile) for tile in x.split(self._tiles(x.shape[0], row_tile))])
 
     def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
-        """`residual` [rows, outputs] plus the product; `residual` may be overwritten."""
+        """See `Product.added`."""
         if row_tile is None or x.shape[0] == row_tile:
             return self._sum(x, residual)
         tiles = self._tiles(x.shape[0], row_tile)

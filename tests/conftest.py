@@ -5,10 +5,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -54,3 +55,10 @@ else:
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Async tests run on both event loops."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured_logs() -> Iterator[None]:
+    """A command or a reasoner that one test runs configures logging; the next test must not inherit it."""
+    yield
+    structlog.reset_defaults()

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.attention import HeadShape, PagedAttention
-from ...kernels.fixed_attention import FixedAttention
-from ...kernels.interface import Attention
+from ...kernels.attention import HeadShape
+from ...kernels.dispatch import make_attention
 from ...kernels.linear import ROW_TILE
 from ...kernels.tables import RowSpan
 from ..errors import CapabilityError
@@ -63,7 +62,7 @@ class Runner:
         self._model = model
         self._decoder = model.decoder
         self._max_rows = max_rows
-        self._row_tile = ROW_TILE if deterministic else None
+        self._row_tile = ROW_TILE if deterministic and model.decoder.needs_row_tile else None
         if deterministic and not model.decoder.fixed_rows:
             raise CapabilityError(
                 f"model {model.info.source!r} runs through transformers, whose products depend on the batch: "
@@ -82,11 +81,9 @@ class Runner:
         )
         chunk = key_chunk(model.info.max_model_len, block_size)
         windows = set(attention.windows)
-        self._attention: Attention
-        if deterministic:
-            self._attention = FixedAttention(shape, chunk, windows, model.decoder.dtype, device)
-        else:
-            self._attention = PagedAttention(shape, chunk, windows, device)
+        self._attention = make_attention(
+            shape, chunk, windows, model.decoder.dtype, device, deterministic=deterministic
+        )
         self._sampler = Sampler(model.decoder.columns, device)
         self._kept: dict[SeqId, Tensor] = {}
 

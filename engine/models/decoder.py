@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...kernels.dispatch import make_elementwise, make_linear
 from ...kernels.interface import Attention
-from ...kernels.linear import Linear
+from ...kernels.linear import Product
 from .config import ModelConfig
 from .head import read_head
 from .rope import rotation_table
@@ -24,13 +25,13 @@ from .step_model import AttentionShape, Batch
 class _Layer:
     window: int | None
     attention_norm: Tensor
-    qkv: Linear
+    qkv: Product
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Linear
+    output: Product
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
 
 class Decoder:
@@ -57,6 +58,8 @@ class Decoder:
         cosine, sine = rotation_table(config.rope, positions)
         self._cosine = torch.cat((cosine, cosine), -1).to(device, dtype)
         self._sine = torch.cat((-sine, sine), -1).to(device, dtype)
+        heads = config.heads, config.kv_heads
+        self._elementwise = make_elementwise(*heads, config.head_dim, dtype, device)
         self._attended = torch.empty(0)
         self._tensors = {}
 
@@ -72,23 +75,27 @@ class Decoder:
     def fixed_rows(self) -> bool:
         return True
 
+    @property
+    def needs_row_tile(self) -> bool:
+        return any(layer.qkv.needs_row_tile or layer.down.needs_row_tile for layer in self._layers)
+
     def _take(self, name: str) -> Tensor:
         return self._tensors[name].to(self.device, self.dtype).contiguous()
 
     def _maybe(self, name: str) -> Tensor | None:
         return self._take(name) if name in self._tensors else None
 
-    def _merged(self, prefix: str, names: tuple[str, ...]) -> Linear:
+    def _merged(self, prefix: str, names: tuple[str, ...]) -> Product:
         """One product out of several with the same input; a missing bias beside a present one is zero."""
         weights = [self._take(f"{prefix}{name}.weight") for name in names]
         biases = [self._maybe(f"{prefix}{name}.bias") for name in names]
         if all(bias is None for bias in biases):
-            return Linear(torch.cat(weights))
+            return make_linear(torch.cat(weights))
         filled = [
             weight.new_zeros(weight.shape[0]) if bias is None else bias
             for weight, bias in zip(weights, biases, strict=True)
         ]
-        return Linear(torch.cat(weights), torch.cat(filled))
+        return make_linear(torch.cat(weights), torch.cat(filled))
 
     def _layer(self, index: int) -> _Layer:
         prefix = f"model.layers.{index}."
@@ -109,20 +116,24 @@ class Decoder:
         """Hidden states [rows, hidden] before the last norm; writes keys and values into `kv`
         [layers, 2, blocks, kv_heads, block_size, head_dim]."""
         hidden = self._embedding.index_select(0, batch.tokens)
-        cosine = self._cosine.index_select(0, batch.positions)[:, None]
-        sine = self._sine.index_select(0, batch.positions)[:, None]
+        elementwise, eps = self._elementwise, self.config.rms_eps
+        rows = batch.slots.numel() // (2 * self.config.kv_heads)
+        rotation = elementwise.rotation(self._cosine, self._sine, batch.positions, batch.slots, eps)
         width = self.config.heads * self.config.head_dim
         if self._attended.shape[0] < hidden.shape[0]:
             self._attended = hidden.new_zeros((hidden.shape[0], width))
         attended = self._attended[: hidden.shape[0]]
+        fixed = batch.row_tile is not None
         for layer, pool in zip(self._layers, kv, strict=True):
-            normed = self._normed(hidden, layer.attention_norm)
-            query = self._project(layer, normed, cosine, sine, pool, batch)
+            normed = elementwise.norm(hidden, layer.attention_norm, eps)
+            qkv = layer.qkv(normed, batch.row_tile).view(normed.shape[0], -1, self.config.head_dim)
+            elementwise.rotate(qkv, layer.query_norm, layer.key_norm, pool, rotation)
+            query = qkv[:rows, : self.config.heads]
             attention.run(query, pool, batch.plans[layer.window], attended)
             hidden = layer.output.added(attended, hidden, batch.row_tile)
-            normed = self._normed(hidden, layer.mlp_norm)
-            gate_up = layer.gate_up(normed, batch.row_tile)
-            hidden = layer.down.added(self._activated(gate_up, batch), hidden, batch.row_tile)
+            normed = elementwise.norm(hidden, layer.mlp_norm, eps)
+            gated = elementwise.gate(layer.gate_up(normed, batch.row_tile), fixed=fixed)
+            hidden = layer.down.added(gated, hidden, batch.row_tile)
         return hidden
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
@@ -131,33 +142,5 @@ class Decoder:
         rows = hidden.shape[0]
         if row_tile is not None and rows % row_tile:
             hidden = functional.pad(hidden, (0, 0, 0, -rows % row_tile))
-        return self._head(self._normed(hidden, self._norm), row_tile)[:rows].float()
-
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, weight.shape, weight, self.config.rms_eps)
-
-    def _project(
-        self, layer: _Layer, normed: Tensor, cosine: Tensor, sine: Tensor, pool: Tensor, batch: Batch
-    ) -> Tensor:
-        """Rotated queries [rows, heads, head_dim]; keys and values go to the pool."""
-        config = self.config
-        qkv = layer.qkv(normed, batch.row_tile).view(normed.shape[0], -1, config.head_dim)
-        rotated = qkv[:, : config.heads + config.kv_heads]
-        if layer.query_norm is not None and layer.key_norm is not None:
-            rotated[:, : config.heads] = self._normed(rotated[:, : config.heads], layer.query_norm)
-            rotated[:, config.heads :] = self._normed(rotated[:, config.heads :], layer.key_norm)
-        turned = torch.roll(rotated, config.head_dim // 2, -1)
-        torch.addcmul(rotated * cosine, turned, sine, out=rotated)
-        rows = batch.slots.numel() // (2 * config.kv_heads)
-        pool.view(-1, config.head_dim).index_copy_(
-            0, batch.slots, qkv[:rows, config.heads :].reshape(-1, config.head_dim)
-        )
-        return qkv[:rows, : config.heads]
-
-    def _activated(self, gate_up: Tensor, batch: Batch) -> Tensor:
-        """`silu(gate) * up`. With fixed rows silu is spelled out: torch's own rounds differently in the tail
-        of a vector."""
-        gate, up = gate_up.chunk(2, -1)
-        if batch.row_tile is None:
-            return functional.silu(gate).mul_(up)
-        return torch.div(gate, torch.neg(gate).exp_().add_(1.0)).mul_(up)
+        normed = self._elementwise.norm(hidden, self._norm, self.config.rms_eps)
+        return self._head(normed, row_tile)[:rows].float()

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...kernels.linear import Linear
+from ...kernels.dispatch import make_linear
+from ...kernels.linear import Product
 from .config import HeadKind, ModelConfig
 
 Take = Callable[[str], Tensor]
@@ -25,7 +26,7 @@ class Head(Protocol):
 class _TwoLayers:
     """Linear, ReLU, linear: the head of Qwen2.5-Math-PRM."""
 
-    def __init__(self, inner: Linear, outer: Linear) -> None:
+    def __init__(self, inner: Product, outer: Product) -> None:
         self._inner = inner
         self._outer = outer
 
@@ -37,17 +38,19 @@ def read_head(config: ModelConfig, embedding: Tensor, take: Take, maybe: Maybe) 
     """The head that `config` describes; `embedding` is the head of a model that ties both."""
     match config.head.kind:
         case HeadKind.SCORE:
-            return Linear(take("score.weight"), maybe("score.bias"))
+            return make_linear(take("score.weight"), maybe("score.bias"))
         case HeadKind.TWO_LAYERS:
-            layers = [Linear(take(f"score.{index}.weight"), maybe(f"score.{index}.bias")) for index in (0, 2)]
+            layers = [
+                make_linear(take(f"score.{index}.weight"), maybe(f"score.{index}.bias")) for index in (0, 2)
+            ]
             return _TwoLayers(*layers)
         case HeadKind.VALUE:
-            return Linear(take("v_head.summary.weight"), maybe("v_head.summary.bias"))
+            return make_linear(take("v_head.summary.weight"), maybe("v_head.summary.bias"))
         case HeadKind.LABEL_TOKENS:
             rows = torch.tensor(config.head.label_ids, device=embedding.device)
-            return Linear(_vocabulary(config, embedding, take).index_select(0, rows))
+            return make_linear(_vocabulary(config, embedding, take).index_select(0, rows))
         case HeadKind.LM:
-            return Linear(_vocabulary(config, embedding, take))
+            return make_linear(_vocabulary(config, embedding, take))
 
 
 def _vocabulary(config: ModelConfig, embedding: Tensor, take: Take) -> Tensor:

@@ -55,8 +55,9 @@ class Batch:
 
 
 class StepModel(Protocol):
-    """A model with its weights. `columns` is the width of what `head` returns; `fixed_rows` whether it takes
-    a `row_tile`, which the deterministic mode needs."""
+    """A model with its weights. `columns` is the width of what `head` returns; `fixed_rows` whether it can
+    serve the deterministic mode, and `needs_row_tile` whether its products must then have a fixed number of
+    rows."""
 
     dtype: torch.dtype
     device: torch.device
@@ -69,6 +70,9 @@ class StepModel(Protocol):
 
     @property
     def fixed_rows(self) -> bool: ...
+
+    @property
+    def needs_row_tile(self) -> bool: ...
 
     def forward(self, batch: Batch, kv: Tensor, attention: Attention) -> Tensor:
         """Hidden states [rows, hidden] as `head` takes them; writes keys and values into `kv` [layers, 2,

@@ -23,6 +23,7 @@ class TransformersModel:
     """Implements `StepModel`. `label_ids` keep only these columns of the vocabulary."""
 
     fixed_rows = False
+    needs_row_tile = False
 
     def __init__(self, model: Any, device: torch.device, label_ids: tuple[int, ...] = ()) -> None:
         """Takes over `model`, a `PreTrainedModel` with a causal backbone; `ModelLoadError` says what about it

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...kernels.dispatch import make_drawing
 from ...kernels.noise import Purpose, exponential, row_keys
 from .detail import TokenDetail
 from .target import Draw, Target
@@ -44,6 +45,7 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab = torch.arange(vocab_size, dtype=torch.int32, device=device)
         self._target = Target(vocab_size, device)
+        self._native = make_drawing(device)
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[Token | NoToken]:
         """One result per draw, from raw fp32 `logits` [rows, vocab], which are left as they are.
@@ -53,7 +55,7 @@ class Sampler:
         if not draws:
             return []
         rows = [draw.row for draw in draws]
-        normaliser = logits.logsumexp(-1)
+        normaliser = self._native.normaliser(logits) if self._native else logits.logsumexp(-1)
         if rows != list(range(logits.shape[0])):
             index = torch.tensor(rows, device=logits.device)
             logits, normaliser = logits.index_select(0, index), normaliser.index_select(0, index)
@@ -87,8 +89,10 @@ class Sampler:
         return tokens
 
     def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-        scores = tempered(logits, [draw.params for draw in draws])
         keys = _keys(draws, logits.device)
+        if self._native:
+            return self._native.tokens(logits, keys, [draw.params.temperature for draw in draws])
+        scores = tempered(logits, [draw.params for draw in draws])
         if scores.numel() <= _CACHED_VALUES:
             return _race(scores, keys, self._vocab)
         # Row by row, so that a row stays in the cache through all passes over it.

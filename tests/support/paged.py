@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from branchwise.kernels.attention import HeadShape, PagedAttention
 from branchwise.kernels.fixed_attention import FixedAttention
+from branchwise.kernels.interface import Attention
 from branchwise.kernels.tables import RowSpan
 from hypothesis import strategies as st
 from torch import Tensor
@@ -66,9 +67,7 @@ def make_attention(
     return PagedAttention(shape, CHUNK, [window], torch.device("cpu"))
 
 
-def attend(
-    spans: list[RowSpan], queries: list[Tensor], kv: Tensor, attention: PagedAttention | FixedAttention
-) -> list[Tensor]:
+def attend(spans: list[RowSpan], queries: list[Tensor], kv: Tensor, attention: Attention) -> list[Tensor]:
     """A step on packed rows; results per span, [rows, heads * head_dim]."""
     heads, head_dim = queries[0].shape[1:]
     step = attention.plan(spans)

@@ -17,15 +17,26 @@ SAMPLED = SamplingParams(temperature=0.9)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     save_model(folder, "Llama")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> LoadedModel:
     return open_model(folder)
 
 
-@pytest.fixture(params=[False, True], ids=["fast", "deterministic"])
-def runner(request: pytest.FixtureRequest, model: LoadedModel) -> Runner:
-    return Runner(model, 60, deterministic=request.param)
+@pytest.fixture(params=["fast", "deterministic", "fast in torch", "deterministic in torch"])
+def runner(
+    request: pytest.FixtureRequest, model: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Runner:
+    """Native operators where they can be built, and torch in their place."""
+    if request.param.endswith("torch"):
+        monkeypatch.setenv("BRANCHWISE_NATIVE", "0")
+        model = open_model(folder)
+    return Runner(model, 60, deterministic=request.param.startswith("deterministic"))
 
 
 def _prefill(runner: Runner, tokens: list[int], blocks: tuple[int, ...], seq: int = 1) -> None:

@@ -1,0 +1,139 @@
+// Sixteen 32-bit lanes, the unit that every operator here computes in.
+//
+// The vector types are those of GCC and Clang: where a machine has no 512-bit registers the compiler splits
+// them. Intrinsics are used where the language has no word for the operation, always with a plain version.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace branchwise {
+
+constexpr int kLanes = 16;
+
+// Memory may hold another type and need not be aligned: hence the second type of each pair.
+typedef float Floats __attribute__((vector_size(64), may_alias));
+typedef float FloatsInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Words __attribute__((vector_size(64), may_alias));
+typedef uint32_t Bits __attribute__((vector_size(64), may_alias));
+typedef uint32_t BitsInMemory __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(32), may_alias));
+typedef uint16_t HalvesInMemory __attribute__((vector_size(32), aligned(2), may_alias));
+
+typedef uint16_t Bfloat;  // the upper half of an fp32
+
+inline Floats as_floats(Bits x) { return reinterpret_cast<Floats>(x); }
+inline Bits as_bits(Floats x) { return reinterpret_cast<Bits>(x); }
+inline Floats spread(float x) { return Floats{} + x; }
+inline Words ramp() { return Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+
+inline Floats load(const float* from) { return *reinterpret_cast<const FloatsInMemory*>(from); }
+inline Bits load(const uint32_t* from) { return *reinterpret_cast<const BitsInMemory*>(from); }
+inline void store(float* to, Floats x) { *reinterpret_cast<FloatsInMemory*>(to) = x; }
+inline void store(uint32_t* to, Bits x) { *reinterpret_cast<BitsInMemory*>(to) = x; }
+
+inline Floats load(const Bfloat* from) {
+  Halves halves = *reinterpret_cast<const HalvesInMemory*>(from);
+  return as_floats(__builtin_convertvector(halves, Bits) << 16);
+}
+
+// To the nearest, ties to even, as torch rounds; a NaN stays one.
+inline void store(Bfloat* to, Floats x) {
+  Bits bits = as_bits(x);
+  Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  Bits kept = (x == x) ? rounded : Bits{} + 0x7fc0;
+  *reinterpret_cast<HalvesInMemory*>(to) = __builtin_convertvector(kept, Halves);
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(Bfloat x) {
+  uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+inline void put(float* to, float x) { *to = x; }
+inline void put(Bfloat* to, float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  *to = x == x ? static_cast<Bfloat>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) : 0x7fc0;
+}
+
+// The first `count` values, zero in the other lanes.
+template <class Value>
+inline Floats load_some(const Value* from, int count) {
+  alignas(64) float lanes[kLanes] = {};
+  for (int i = 0; i < count; i++) lanes[i] = to_float(from[i]);
+  return load(lanes);
+}
+template <class Value>
+inline void store_some(Value* to, Floats x, int count) {
+  alignas(64) float lanes[kLanes];
+  store(lanes, x);
+  for (int i = 0; i < count; i++) put(to + i, lanes[i]);
+}
+
+// One rounding where the machine has it; the choice is made at build time, so it is the same everywhere.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+// Sums and maxima over the lanes: always the same tree.
+inline float sum(Floats x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps((__m512)x);
+#else
+  alignas(64) float lanes[kLanes];
+  store(lanes, x);
+  for (int width = kLanes / 2; width; width /= 2)
+    for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+  return lanes[0];
+#endif
+}
+inline float largest(Floats x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps((__m512)x);
+#else
+  alignas(64) float lanes[kLanes];
+  store(lanes, x);
+  for (int i = 1; i < kLanes; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
+  return lanes[0];
+#endif
+}
+
+// e**x within 2 ulp for x <= 88; below -87 it is 0, and so it is for -inf; NaN stays NaN.
+inline Floats exponential(Floats x) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2**23: adding it rounds to an integer in the low bits
+  Floats inside = (x < -87.0f) ? spread(-87.0f) : x;
+  Floats shifted = multiply_add(inside, spread(1.44269504089f), spread(kRound));
+  Floats whole = shifted - kRound;
+  Floats rest = multiply_add(whole, spread(-0.693359375f), inside);
+  rest = multiply_add(whole, spread(2.12194440e-4f), rest);
+  Floats y = spread(1.9875691500e-4f);
+  y = multiply_add(y, rest, spread(1.3981999507e-3f));
+  y = multiply_add(y, rest, spread(8.3334519073e-3f));
+  y = multiply_add(y, rest, spread(4.1665795894e-2f));
+  y = multiply_add(y, rest, spread(1.6666665459e-1f));
+  y = multiply_add(y, rest, spread(5.0000001201e-1f));
+  y = multiply_add(y, rest * rest, rest + 1.0f);
+  Floats scaled = as_floats(as_bits(y) + (as_bits(shifted) << 23));
+  return (x < -87.0f) ? Floats{} : scaled;
+}
+
+}  // namespace branchwise
