@@ -72,15 +72,18 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
     limit = torch.tensor(top_k, device=scores.device)[:, None]
     top_p = scores.new_tensor([row.top_p for row in params])[:, None]
     floor = scores.new_tensor([row.min_p for row in params])[:, None].log_()
+    unlimited = limit == vocab
+    # Of all tokens, however many are looked at: another sum would round otherwise beside other rows.
+    mass_of_all = scores.exp().sum(-1, keepdim=True) if any(k == vocab for k in top_k) else None
     while True:
         values, ids = torch.topk(scores, width, dim=-1)
         rank = torch.arange(width, device=scores.device)
         mass = values.exp()
         running = mass.cumsum(-1)
         total = running.gather(-1, limit.clamp(max=width) - 1)
+        if mass_of_all is not None:
+            total = torch.where(unlimited, mass_of_all, total)
         if width < vocab:
-            unlimited = limit > width
-            total = torch.where(unlimited, scores.exp().sum(-1, keepdim=True), total)
             # The last column looked at is still inside the nucleus of an unlimited row: look at more. Mass
             # that rounding hides is no reason to stop where all of it is wanted.
             short = (running[:, -1:] < top_p * total) | (top_p >= 1.0)
