@@ -79,6 +79,7 @@ class Family:
         del seq.hashes[position // seq.memory.block_size :]
         seq.paid_rows = min(seq.paid_rows, position)
         seq.computed_once = min(seq.computed_once, position)
+        seq.resumed_from = min(seq.resumed_from, position)
         seq.base = min(seq.base, position)
         seq.memory.cut(seq, position)
         self.detach_if_ready(seq)
@@ -113,6 +114,7 @@ class Family:
             node = node.trunk
         holder.memory.share(holder, seq, positions)
         seq.resumed_at = max(seq.resumed_at, holder.resumed_at)
+        seq.resumed_from = max(seq.resumed_from, holder.resumed_from)
         seq.last_used = holder.last_used
         self._leave(seq)
 
@@ -124,7 +126,7 @@ class Family:
         trunk.paid_rows = seq.paid_rows
         trunk.computed_once = seq.computed_once
         trunk.last_used = seq.last_used
-        trunk.resumed_at = seq.resumed_at
+        trunk.resumed_at, trunk.resumed_from = seq.resumed_at, seq.resumed_from
         outer = seq.trunk
         if outer is not None:
             base = seq.base

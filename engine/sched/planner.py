@@ -302,7 +302,7 @@ class Planner:
         while not draft.touches(holder):
             self._take_cached(request, holder)
             if holder.computed_once > holder.computed:
-                holder.resumed_at = draft.step_id
+                holder.resumed_at, holder.resumed_from = draft.step_id, holder.computed_once
             self._family.detach_ready_members(holder)
             if request.seq.holder is holder:
                 break

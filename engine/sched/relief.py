@@ -80,8 +80,7 @@ class Relief:
         victims = [
             holder
             for holder in others
-            if self._regained(holder)
-            and (fresh or step - holder.resumed_at >= FRESH_STEPS or holder.resumed_at < 0)
+            if self._regained(holder) and (fresh or holder.resumed_at < 0 or _has_gained(holder, step))
         ]
         if not victims and fresh:
             victims = others
@@ -152,3 +151,9 @@ class Relief:
         pool = holder.memory.pool
         own = [block for block in holder.table.blocks if not (pool.published(block) and pool.refs(block) > 1)]
         return sum(pool.filled[block] for block in own) / max(self._regained(holder), 1)
+
+
+def _has_gained(holder: Sequence, step: int) -> bool:
+    """Whether a resumed holder ran for a while and got further than it had been before: else two that take
+    turns would recompute for ever, where a step has room for few rows."""
+    return step - holder.resumed_at >= FRESH_STEPS and holder.computed > holder.resumed_from

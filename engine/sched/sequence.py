@@ -53,6 +53,7 @@ class Sequence:
         "published",
         "request",
         "resumed_at",
+        "resumed_from",
         "seed",
         "table",
         "tenant",
@@ -109,6 +110,7 @@ class Sequence:
         self.parked = False
         self.last_used = 0
         self.resumed_at = -1
+        self.resumed_from = 0
 
     @property
     def known(self) -> int:
