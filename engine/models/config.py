@@ -169,10 +169,35 @@ def parse_config(fields: Mapping[str, Any], source: str, head: HeadConfig | None
     activation = fields.get("hidden_act", "silu")
     if activation not in _ACTIVATIONS:
         raise ModelLoadError(f"{source}: hidden_act {activation!r} is not supported; supported is silu")
+    _check_sizes(fields, source)
     try:
         return _build(fields, architecture, family, source, head or head_of(fields))
     except KeyError as error:
         raise ModelLoadError(f"{source} lacks {error}, which {architecture} needs") from None
+
+
+_SIZES = (
+    "num_attention_heads",
+    "num_hidden_layers",
+    "hidden_size",
+    "max_position_embeddings",
+    "vocab_size",
+    "intermediate_size",
+)
+_OPTIONAL_SIZES = ("head_dim", "num_key_value_heads")
+
+
+def _check_sizes(fields: Mapping[str, Any], source: str) -> None:
+    """Refuse sizes that are no whole numbers above 0, and an epsilon that is no small positive number."""
+    for name in (*_SIZES, *_OPTIONAL_SIZES):
+        value = fields.get(name)
+        absent = name not in fields or (value is None and name in _OPTIONAL_SIZES)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not absent and not (whole and value > 0):
+            raise ModelLoadError(f"{source}: {name} is {value!r}; it must be a whole number above 0")
+    epsilon = fields.get("rms_norm_eps", 1e-6)
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 < epsilon < 1.0:
+        raise ModelLoadError(f"{source}: rms_norm_eps is {epsilon!r}; it must lie between 0 and 1")
 
 
 def head_of(fields: Mapping[str, Any]) -> HeadConfig:

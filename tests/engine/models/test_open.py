@@ -201,3 +201,18 @@ def test_own_profile_of_a_folder(folder: Path) -> None:
 def test_a_wrong_profile_is_named(folder: Path, notes: dict[str, Any], message: str) -> None:
     (folder / "branchwise.json").write_text(json.dumps(notes))
     assert message in _refusal(folder)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "big", True, None])
+@pytest.mark.parametrize(
+    "name", ["num_hidden_layers", "hidden_size", "max_position_embeddings", "vocab_size"]
+)
+def test_sizes_that_are_no_sizes(folder: Path, name: str, value: object) -> None:
+    _edit(folder / "config.json", lambda fields: fields.update({name: value}))
+    assert f"{name} is {value!r}" in _refusal(folder)
+
+
+@pytest.mark.parametrize("value", [None, 0, -1e-5, 2.0, "small"])
+def test_an_epsilon_that_is_none(folder: Path, value: object) -> None:
+    _edit(folder / "config.json", lambda fields: fields.update(rms_norm_eps=value))
+    assert "rms_norm_eps" in _refusal(folder)
