@@ -192,8 +192,8 @@ def _check_sizes(fields: Mapping[str, Any], source: str) -> None:
     for name in (*_SIZES, *_OPTIONAL_SIZES):
         value = fields.get(name)
         absent = name not in fields or (value is None and name in _OPTIONAL_SIZES)
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not absent and not (whole and value > 0):
+        size = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if not absent and not size:
             raise ModelLoadError(f"{source}: {name} is {value!r}; it must be a whole number above 0")
     epsilon = fields.get("rms_norm_eps", 1e-6)
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 < epsilon < 1.0:
