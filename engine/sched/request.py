@@ -1,5 +1,6 @@
 """What was asked of a sequence and how far it got: an extension or a scoring."""
 
+import abc
 import enum
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
@@ -60,7 +61,7 @@ class Delta(NamedTuple):
     token: int
 
 
-class Request:
+class Request(abc.ABC):
     """Rows `first <= p < end` of the sequence are needed themselves; rows before them only where their KV is
     missing.
     """
@@ -99,12 +100,13 @@ class Request:
         self.token_at = -1.0
 
     @property
+    @abc.abstractmethod
     def end(self) -> int:
-        raise NotImplementedError
+        """Behind the last row that is needed."""
 
+    @abc.abstractmethod
     def work(self) -> Work | None:
         """What to ask the meter for before the next rows; None where all of it was granted already."""
-        raise NotImplementedError
 
     def cut_chunk(self, start: int, end: int, computed: int) -> int:
         """Where a chunk from `start` ends at the latest, given that the KV below `computed` stands."""
