@@ -91,6 +91,10 @@ class HeadShape:
         """A layer's KV as [2 * pool_blocks * kv_heads, block_size * head_dim]."""
         return kv.view(-1, self.block_size * self.head_dim)
 
+    def store(self, rows: Tensor, slots: Tensor, kv: Tensor) -> None:
+        """See `Attention.store`; the pool lies in rows."""
+        kv.view(-1, self.head_dim).index_copy_(0, slots, rows.reshape(-1, self.head_dim))
+
     def gather_index(self, blocks: Tensor) -> Tensor:
         """Rows of the flat pool for `blocks` [items, n]: [2 * items * kv_heads * n], the keys of all items,
         then the values."""
@@ -137,6 +141,8 @@ class PagedAttention:
 
     `windows` are the sliding windows of the model's layers, None for full attention.
     """
+
+    grouped = False
 
     def __init__(
         self, shape: HeadShape, key_chunk: int, windows: Iterable[int | None], device: torch.device
@@ -189,6 +195,10 @@ class PagedAttention:
             rows = tile.source.rows
             _merge(state, rows, self._tile(grouped[rows], pool, tile))
         target[: plan.rows] = state.out
+
+    def store(self, rows: Tensor, slots: Tensor, kv: Tensor) -> None:
+        """See `Attention.store`."""
+        self._shape.store(rows, slots, kv)
 
     def _empty_state(self, rows: int) -> State:
         shape = (rows, self._shape.kv_heads, self._shape.group)

@@ -37,9 +37,10 @@ class TorchElementwise:
         return torch.div(gate, torch.neg(gate).exp_().add_(1.0)).mul_(up)
 
     def rotation(
-        self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float
+        self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool
     ) -> TorchRotation:
-        """See `Elementwise.rotation`."""
+        """See `Elementwise.rotation`; it knows no groups."""
+        assert not grouped
         cosine, sine = (table.index_select(0, positions)[:, None] for table in (cosine, sine))
         return TorchRotation(cosine, sine, slots, eps)
 

@@ -38,6 +38,8 @@ class FixedAttention:
     """Implements `Attention` with bits that do not depend on what else is in a step; arguments as for
     `PagedAttention`, and the `dtype` of queries and KV."""
 
+    grouped = False
+
     def __init__(
         self,
         shape: HeadShape,
@@ -88,6 +90,10 @@ class FixedAttention:
         for slab in plan.slabs:
             rows = slab.source.rows
             target[rows] = self._slab(grouped[rows], pool, slab)
+
+    def store(self, rows: Tensor, slots: Tensor, kv: Tensor) -> None:
+        """See `Attention.store`."""
+        self._shape.store(rows, slots, kv)
 
     def _slab(self, query: Tensor, pool: Tensor, slab: _PreparedSlab) -> Tensor:
         """Results of the slab's rows, fp32 [rows, kv_heads, group, head_dim]."""

@@ -21,6 +21,9 @@ class Attention(Protocol):
     """Attention of one model over its paged KV, one step at a time: `plan` the step, `run` it for each
     layer."""
 
+    grouped: bool
+    """Whether a layer's pool lies in groups of positions, as kernels/native/groups.h says, or in rows."""
+
     def plan(self, spans: Sequence[RowSpan]) -> PlannedStep:
         """Cut a step over `spans` (each with at least one row) into work items."""
         ...
@@ -29,6 +32,11 @@ class Attention(Protocol):
         """Attend with `query` [rows, heads, head_dim], packed in the step's order, over a layer's `kv` [2,
         blocks, kv_heads, block_size, head_dim]; write the first rows of `out` [.., heads * head_dim]. `query`
         and `kv` have one dtype."""
+        ...
+
+    def store(self, rows: Tensor, slots: Tensor, kv: Tensor) -> None:
+        """Write `rows` [stored, 2 * kv_heads, head_dim], rotated keys and then values, to `slots` (see
+        `KvCache.slots`) of a layer's `kv`."""
         ...
 
 
@@ -45,10 +53,12 @@ class Elementwise(Protocol):
         others."""
         ...
 
-    def rotation(self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float) -> Any:
+    def rotation(
+        self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool
+    ) -> Any:
         """What `rotate` needs in all layers of a step: tables [positions, head_dim] of the model's dtype,
         `sine` with its first half negated; `positions` int64 [rows]; `slots` int64 [stored * 2 * kv_heads]
-        as in `KvCache.slots`; `eps` of the norms of queries and keys."""
+        as in `KvCache.slots`; `eps` of the norms of queries and keys; `grouped` as attention says."""
         ...
 
     def rotate(

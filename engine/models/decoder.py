@@ -118,7 +118,9 @@ class Decoder:
         hidden = self._embedding.index_select(0, batch.tokens)
         elementwise, eps = self._elementwise, self.config.rms_eps
         rows = batch.slots.numel() // (2 * self.config.kv_heads)
-        rotation = elementwise.rotation(self._cosine, self._sine, batch.positions, batch.slots, eps)
+        rotation = elementwise.rotation(
+            self._cosine, self._sine, batch.positions, batch.slots, eps, grouped=attention.grouped
+        )
         width = self.config.heads * self.config.head_dim
         if self._attended.shape[0] < hidden.shape[0]:
             self._attended = hidden.new_zeros((hidden.shape[0], width))

@@ -99,8 +99,8 @@ class StepAttention:
         self._layer += 1
         head_dim, value_dim = call.key.shape[-1], call.value.shape[-1]
         value = functional.pad(call.value, (0, head_dim - value_dim)) if value_dim < head_dim else call.value
-        written = torch.cat((call.key[0], value[0])).transpose(0, 1).reshape(-1, head_dim)
-        pool.view(-1, head_dim).index_copy_(0, self._batch.slots, written)
+        written = torch.cat((call.key[0], value[0])).transpose(0, 1)
+        self._attention.store(written, self._batch.slots, pool)
         query = call.query[0].transpose(0, 1).contiguous()
         rows, heads = query.shape[:2]
         out = query.new_empty((rows, heads * head_dim))

@@ -1,20 +1,22 @@
 // Attention of packed rows over paged KV, one pass per layer, no temporaries in memory beyond the caches.
 //
-// Keys are cut at multiples of kChunk positions. A row walks its chunks in the order of their positions and
-// keeps a running softmax (the peak, the sum of weights, the weighted values). Neighbouring rows whose tables
-// name the same blocks for a chunk read it once: it is laid out for the products once, then all of them
-// multiply with it. What a row computes, and in which order, depends on its own position and keys alone; so do
-// its bits, in any batch, for any number of threads.
+// The pool lies as the products read it (see groups.h), so nothing is rearranged. Keys are cut at multiples of
+// kChunk positions. A row walks its chunks in the order of their positions and keeps a running softmax (the
+// peak, the sum of weights, the weighted values). Neighbouring rows whose tables name the same blocks for a
+// chunk multiply with it together. What a row computes, and in which order, depends on its own position and
+// keys alone; so do its bits, in any batch, for any number of threads.
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 
+#include "groups.h"
 #include "products.h"
+#include "team.h"
 
 namespace branchwise {
 
 constexpr int kChunk = 64;          // keys
-constexpr int kChunkVectors = kChunk / kLanes;
+constexpr int kChunkGroups = kChunk / kLanes;
 constexpr int kTileQueries = 96;    // queries of one KV head whose state is kept at once: what the caches hold
 constexpr int kMaxDim = 256;
 constexpr int kMaxVectors = 4;      // vectors of sums per query; 6 queries times 4 fill the registers
@@ -39,16 +41,15 @@ struct Step {
 
 struct Layer {
   const void* query;  // [rows, heads, dim], rows `query_stride` values apart
-  const void* kv;     // [2, pool_blocks, kv_heads, block_size, dim]
+  const void* kv;     // [2, pool_blocks, kv_heads, block_size / kLanes] groups
   void* out;          // [rows, heads * dim], rows `out_stride` values apart
   int64_t query_stride;
   int64_t out_stride;
 };
 
-// Work memory of one thread, about 300 KB: laid-out keys and values, and the state of a tile's queries.
+// Work memory of one thread, about 220 KB: the state of a tile's queries.
 struct alignas(64) Bench {
-  uint32_t keys[kMaxDim * kChunk];
-  uint32_t values[kChunk * kMaxDim];
+  uint32_t values[2][kLanes * kMaxDim];
   uint32_t queries[kTileQueries * kMaxDim];
   float sums[kTileQueries * kMaxDim];
   uint32_t weights[8 * kChunk];
@@ -140,58 +141,55 @@ struct Tile {
         from = std::min(from, first_key(last));
         if (step.position[last] > step.position[furthest]) furthest = last;
       }
-      int vectors = lay_out(furthest, chunk, from);
-      attend(first - first_row, last - first_row, chunk, vectors);
+      attend(first - first_row, last - first_row, find(furthest, chunk, from));
       first = last;
     }
   }
 
-  // Keys `from <= k <= position[row]` of the chunk as the products read them; zeros around them, for what
-  // lies there may be another sequence's or a NaN. Returns how many vectors of keys there are.
-  int lay_out(int row, int chunk, int from) {
-    alignas(64) static const Value zeros[kMaxDim] = {};
-    const Value *keys[kChunk], *values[kChunk];
-    int base = chunk * kChunk, known = std::min(step.position[row] - base + 1, kChunk);
-    int vectors = (known + kLanes - 1) / kLanes;
-    int64_t plane = step.pool_blocks * step.kv_heads * step.block_size * step.dim;
-    for (int k = 0; k < vectors * kLanes; k++) {
-      if (k >= known || base + k < from) {
-        keys[k] = values[k] = zeros;
-        continue;
-      }
-      int64_t block = table(row)[(base + k) / step.block_size];
-      int64_t slot = (block * step.kv_heads + head) * step.block_size + (base + k) % step.block_size;
-      keys[k] = static_cast<const Value*>(layer.kv) + slot * step.dim;
-      values[k] = keys[k] + plane;
+  // The groups of a chunk that hold the keys which any row of a run sees.
+  struct Chunk {
+    int base;  // position of the first key of the first group
+    int groups;
+    const uint32_t* keys[kChunkGroups];
+    const uint32_t* values[kChunkGroups];
+  };
+
+  int64_t group_units() const { return int64_t{units()} * kLanes; }
+
+  // Keys `from <= k <= position[row]` of the chunk.
+  Chunk find(int row, int chunk, int from) {
+    int first = std::max(chunk * kChunk, from), end = std::min(step.position[row] + 1, (chunk + 1) * kChunk);
+    Chunk found{first / kLanes * kLanes, 0, {}, {}};
+    int64_t plane = step.pool_blocks * step.kv_heads * step.block_size / kLanes * group_units();
+    for (int base = found.base; base < end; base += kLanes) {
+      int64_t block = table(row)[base / step.block_size];
+      int64_t slot = (block * step.kv_heads + head) * step.block_size + base % step.block_size;
+      const uint32_t* keys = static_cast<const uint32_t*>(layer.kv) + slot / kLanes * group_units();
+      bool whole = first <= base && base + kLanes <= end;
+      found.keys[found.groups] = keys;
+      found.values[found.groups] = whole ? keys + plane : cut(keys + plane, first - base, end - base, found.groups != 0);
+      found.groups++;
     }
-    for (int v = 0; v < vectors; v++) lay_out_keys(keys + v * kLanes, work.keys + v * kLanes);
-    for (int k = 0; k < vectors * kLanes; k += Unit::kValues)
-      for (int d = 0; d < step.dim; d += kLanes)
-        store(work.values + k / Unit::kValues * step.dim + d,
-              Unit::join(load(values[k] + d), load(values[k + Unit::kValues - 1] + d)));
-    return vectors;
+    return found;
   }
 
-  void lay_out_keys(const Value* const* keys, uint32_t* to) {
-    for (int first = 0; first < units(); first += kLanes) {
-      int count = std::min(kLanes, units() - first);
-      Bits lanes[kLanes];
-      for (int k = 0; k < kLanes; k++) {
-        const Value* from = keys[k] + first * Unit::kValues;
-        if (count == kLanes) {
-          lanes[k] = Unit::read(from);
-        } else {
-          lanes[k] = Bits{};
-          std::memcpy(&lanes[k], from, count * 4);  // only pairs can be short: dim is a multiple of 16
-        }
+  // A copy of a group of values with zeros before `first` and from `end` on: what lies there may be a NaN, and
+  // a weight of zero does not hide it.
+  const uint32_t* cut(const uint32_t* values, int first, int end, int copy) {
+    uint32_t* to = work.values[copy];
+    for (int p = 0; p < kLanes / Unit::kValues; p++) {
+      uint32_t kept = 0;
+      for (int i = 0; i < Unit::kValues; i++) {
+        int lane = p * Unit::kValues + i;
+        if (first <= lane && lane < end) kept |= Unit::kMask << i * 16;
       }
-      transpose(lanes);
-      for (int u = 0; u < count; u++) store(to + (first + u) * kChunk, lanes[u]);
+      for (int d = 0; d < step.dim; d += kLanes) store(to + p * step.dim + d, load(values + p * step.dim + d) & kept);
     }
+    return to;
   }
 
-  void attend(int first, int last, int chunk, int vectors) {
-    switch (vectors) {
+  void attend(int first, int last, const Chunk& chunk) {
+    switch (chunk.groups) {
       case 1: return attend_with<1>(first * group(), last * group(), chunk);
       case 2: return attend_with<2>(first * group(), last * group(), chunk);
       case 3: return attend_with<3>(first * group(), last * group(), chunk);
@@ -199,38 +197,40 @@ struct Tile {
     }
   }
 
-  template <int kVectors>
-  void attend_with(int first, int last, int chunk) {
+  template <int kGroups>
+  void attend_with(int first, int last, const Chunk& chunk) {
     int q = first;
-    for (; q + 6 <= last; q += 6) fold<6, kVectors>(q, chunk);
-    for (; q + 3 <= last; q += 3) fold<3, kVectors>(q, chunk);
-    for (; q < last; q++) fold<1, kVectors>(q, chunk);
+    for (; q + 6 <= last; q += 6) fold<6, kGroups>(q, chunk);
+    for (; q + 3 <= last; q += 3) fold<3, kGroups>(q, chunk);
+    for (; q < last; q++) fold<1, kGroups>(q, chunk);
   }
 
   // Fold one chunk into the state of the queries `first <= q < first + kQueries`.
-  template <int kQueries, int kVectors>
-  void fold(int first, int chunk) {
-    Floats scores[kQueries][kVectors] = {};
-    accumulate<Unit, kQueries, kVectors>(
-        work.queries + first * units(), units(), work.keys, kChunk, units(), scores);
+  template <int kQueries, int kGroups>
+  void fold(int first, const Chunk& chunk) {
+    const uint32_t* keys[kGroups];
+    std::copy_n(chunk.keys, kGroups, keys);
+    Floats scores[kQueries][kGroups] = {};
+    accumulate<Unit, kQueries, kGroups>(
+        work.queries + first * units(), units(), keys, kLanes, units(), scores);
     float kept[kQueries];
-    for (int q = 0; q < kQueries; q++) kept[q] = weigh(first + q, chunk, scores[q], work.weights + q * kChunk);
+    for (int q = 0; q < kQueries; q++) kept[q] = weigh(first + q, chunk.base, scores[q], work.weights + q * kChunk);
     for (int d = 0; d < step.dim;) {
       int left = (step.dim - d) / kLanes;
-      if (left >= kMaxVectors) d = add_values<kQueries, kVectors, kMaxVectors>(first, d, kept);
-      else if (left >= 2) d = add_values<kQueries, kVectors, 2>(first, d, kept);
-      else d = add_values<kQueries, kVectors, 1>(first, d, kept);
+      if (left >= kMaxVectors) d = add_values<kQueries, kGroups, kMaxVectors>(first, d, chunk, kept);
+      else if (left >= 2) d = add_values<kQueries, kGroups, 2>(first, d, chunk, kept);
+      else d = add_values<kQueries, kGroups, 1>(first, d, chunk, kept);
     }
   }
 
   // Turns scores into weights under the new peak. Returns the factor for what was summed before.
-  template <int kVectors>
-  float weigh(int q, int chunk, Floats (&scores)[kVectors], uint32_t* weights) {
-    int row = first_row + q / group(), base = chunk * kChunk;
+  template <int kGroups>
+  float weigh(int q, int base, Floats (&scores)[kGroups], uint32_t* weights) {
+    int row = first_row + q / group();
     int behind = step.position[row] - base, before = first_key(row) - base;
     constexpr float kHidden = -std::numeric_limits<float>::infinity();
     Floats peaks = spread(kHidden);
-    for (int v = 0; v < kVectors; v++) {
+    for (int v = 0; v < kGroups; v++) {
       scores[v] *= step.scale;
       if (behind < (v + 1) * kLanes - 1 || before > v * kLanes) {
         Words key = ramp() + v * kLanes;
@@ -240,7 +240,7 @@ struct Tile {
     }
     float peak = std::max(work.peak[q], largest(peaks));
     Floats sums{};
-    for (int v = 0; v < kVectors; v++) {
+    for (int v = 0; v < kGroups; v++) {
       Floats weight = exponential(scores[v] - peak);
       sums += weight;
       Unit::put_weights(weights, v * kLanes, weight);
@@ -251,14 +251,18 @@ struct Tile {
     return factor;
   }
 
-  template <int kQueries, int kVectors, int kDims>
-  int add_values(int first, int d, const float* kept) {
+  template <int kQueries, int kGroups, int kDims>
+  int add_values(int first, int d, const Chunk& chunk, const float* kept) {
     Floats sums[kQueries][kDims];
     for (int q = 0; q < kQueries; q++)
       for (int v = 0; v < kDims; v++)
         sums[q][v] = load(work.sums + (first + q) * step.dim + d + v * kLanes) * kept[q];
-    accumulate<Unit, kQueries, kDims>(
-        work.weights, kChunk, work.values + d, step.dim, kVectors * kLanes / Unit::kValues, sums);
+    for (int g = 0; g < kGroups; g++) {
+      const uint32_t* values[kDims];
+      for (int v = 0; v < kDims; v++) values[v] = chunk.values[g] + d + v * kLanes;
+      accumulate<Unit, kQueries, kDims>(
+          work.weights + g * kLanes / Unit::kValues, kChunk, values, step.dim, kLanes / Unit::kValues, sums);
+    }
     for (int q = 0; q < kQueries; q++)
       for (int v = 0; v < kDims; v++) store(work.sums + (first + q) * step.dim + d + v * kLanes, sums[q][v]);
     return d + kDims * kLanes;
@@ -272,11 +276,10 @@ static void attend(const Step& step, const Layer& layer) {
   int wanted = (step.rows * step.kv_heads + 4 * step.threads - 1) / (4 * step.threads);
   int rows = step.threads == 1 ? largest_tile : std::min(largest_tile, std::max(wanted, 4));
   int tiles = (step.rows + rows - 1) / rows;
-#pragma omp parallel for schedule(dynamic) num_threads(step.threads) if (step.threads > 1)
-  for (int item = 0; item < tiles * step.kv_heads; item++) {
+  parallel_for(tiles * step.kv_heads, step.threads, 1, [&](int item) {
     int first = item / step.kv_heads * rows;
     Tile<Value, Unit>{step, layer, *bench(), item % step.kv_heads, first, std::min(rows, step.rows - first)}.run();
-  }
+  });
 }
 
 }  // namespace branchwise
@@ -285,9 +288,5 @@ extern "C" void branchwise_attend(const branchwise::Step* step, const void* quer
                                   const void* kv, void* out, int64_t out_stride) {
   branchwise::Layer layer{query, kv, out, query_stride, out_stride};
   if (!step->is_bfloat) return branchwise::attend<float, branchwise::FloatUnit>(*step, layer);
-#if defined(__AVX512BF16__)
   branchwise::attend<branchwise::Bfloat, branchwise::PairUnit>(*step, layer);
-#else
-  branchwise::attend<branchwise::Bfloat, branchwise::FloatUnit>(*step, layer);
-#endif
 }

@@ -59,6 +59,7 @@ def supports(shape: HeadShape, dtype: torch.dtype, device: torch.device) -> bool
         and dtype in _DTYPES
         and shape.head_dim % _LANES == 0
         and shape.head_dim <= _LARGEST_DIM
+        and shape.block_size % _LANES == 0
         and shape.group <= _LARGEST_GROUP
         and shape.softcap is None
     )
@@ -68,10 +69,13 @@ class NativeAttention:
     """Implements `Attention`; `windows` are the sliding windows of the model's layers, None for full
     attention."""
 
+    grouped = True
+
     def __init__(
         self, native: ctypes.CDLL, shape: HeadShape, windows: Iterable[int | None], dtype: torch.dtype
     ) -> None:
         self._attend = native.branchwise_attend
+        self._store = native.branchwise_store
         self._shape = shape
         self._windows = tuple(windows)
         self._is_bfloat = dtype == torch.bfloat16
@@ -137,4 +141,18 @@ class NativeAttention:
             kv.data_ptr(),
             out.data_ptr(),
             out.stride(0),
+        )
+
+    def store(self, rows: Tensor, slots: Tensor, kv: Tensor) -> None:
+        """See `Attention.store`."""
+        shape = self._shape
+        rows = rows.contiguous()
+        self._store(
+            rows.data_ptr(),
+            slots.data_ptr(),
+            kv.data_ptr(),
+            rows.shape[0],
+            shape.kv_heads,
+            shape.head_dim,
+            self._is_bfloat,
         )

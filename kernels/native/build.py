@@ -17,9 +17,9 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-SOURCES = ("attention.cpp", "elementwise.cpp", "product.cpp", "sampling.cpp")
-HEADERS = ("lanes.h", "products.h")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-Wno-psabi")
+SOURCES = ("attention.cpp", "elementwise.cpp", "product.cpp", "sampling.cpp", "team.cpp")
+HEADERS = ("groups.h", "lanes.h", "products.h", "team.h")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-pthread", "-fPIC", "-shared", "-Wno-psabi")
 COMPILERS = ("g++", "clang++")
 _FOLDER = Path(__file__).parent
 _LONGEST_BUILD = 180

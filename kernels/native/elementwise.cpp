@@ -1,6 +1,8 @@
 // What stands between the matrix products of a layer, each in one pass over its rows: norms, rotation with the
 // store of keys and values, and the gate. All compute in fp32 and round once. A row is worked on alone.
+#include "groups.h"
 #include "lanes.h"
+#include "team.h"
 
 namespace branchwise {
 
@@ -31,16 +33,15 @@ static void norm_row(const Value* x, const Value* weight, Value* out, int width,
 template <class Value>
 static void norm(const Value* x, const Value* weight, Value* out, int32_t rows, int32_t width, float eps,
                  int32_t threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int row = 0; row < rows; row++)
+  parallel_for(rows, threads, chunk_of(rows, threads), [&](int row) {
     norm_row(x + int64_t{row} * width, weight, out + int64_t{row} * width, width, eps);
+  });
 }
 
 // silu(gate) * up, where a row of x is the gate followed by up.
 template <class Value>
 static void gate(const Value* x, Value* out, int32_t rows, int32_t width, int32_t threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int row = 0; row < rows; row++) {
+  parallel_for(rows, threads, chunk_of(rows, threads), [&](int row) {
     const Value* from = x + int64_t{row} * 2 * width;
     Value* to = out + int64_t{row} * width;
     for (int i = 0; i < width; i += kLanes) {
@@ -53,7 +54,7 @@ static void gate(const Value* x, Value* out, int32_t rows, int32_t width, int32_
       if (whole) store(to + i, result);
       else store_some(to + i, result, count);
     }
-  }
+  });
 }
 
 // What all layers of a step share. Field order and types are those of `_Rotation` in elementwise.py.
@@ -67,6 +68,7 @@ struct Rotation {
   int32_t kv_heads;
   int32_t dim;
   float eps;
+  int32_t is_grouped;        // whether the pool lies in groups (groups.h) or in rows
   int32_t threads;
 };
 
@@ -95,23 +97,32 @@ template <class Value>
 static void rotate(const Rotation& step, Value* qkv, const Value* query_norm, const Value* key_norm, Value* pool) {
   int all = step.heads + 2 * step.kv_heads;
   int threads = threads_for(int64_t{step.stored} * all * step.dim, step.threads);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int row = 0; row < step.stored; row++) {
+  parallel_for(step.stored, threads, chunk_of(step.stored, threads), [&](int row) {
     Value* from = qkv + int64_t{row} * all * step.dim;
     const Value* cosine = static_cast<const Value*>(step.cosine) + step.positions[row] * step.dim;
     const Value* sine = static_cast<const Value*>(step.sine) + step.positions[row] * step.dim;
     const int64_t* slots = step.slots + int64_t{row} * 2 * step.kv_heads - step.heads;
     for (int head = 0; head < all; head++, from += step.dim) {
-      bool is_query = head < step.heads;
-      Value* to = is_query ? from : pool + slots[head] * step.dim;
-      if (head >= step.heads + step.kv_heads) {
-        std::memcpy(to, from, step.dim * sizeof(Value));
-        continue;
+      bool is_query = head < step.heads, is_value = head >= step.heads + step.kv_heads;
+      if (!is_value) {
+        const Value* weight = is_query ? query_norm : key_norm;
+        if (weight) norm_row(from, weight, from, step.dim, step.eps);
+        rotate_head(from, cosine, sine, from, step.dim);
       }
-      const Value* weight = is_query ? query_norm : key_norm;
-      if (weight) norm_row(from, weight, from, step.dim, step.eps);
-      rotate_head(from, cosine, sine, to, step.dim);
+      if (is_query) continue;
+      if (!step.is_grouped) std::memcpy(pool + slots[head] * step.dim, from, step.dim * sizeof(Value));
+      else if (is_value) put_value(pool, slots[head], from, step.dim);
+      else put_key(pool, slots[head], from, step.dim);
     }
+  });
+}
+
+// `rows` [count, 2 * kv_heads, dim] to their slots [count, 2 * kv_heads] of a pool in groups.
+template <class Value>
+static void store_rows(const Value* rows, const int64_t* slots, Value* pool, int32_t count, int32_t kv_heads, int32_t dim) {
+  for (int64_t i = 0; i < int64_t{count} * 2 * kv_heads; i++) {
+    if (i % (2 * kv_heads) < kv_heads) put_key(pool, slots[i], rows + i * dim, dim);
+    else put_value(pool, slots[i], rows + i * dim, dim);
   }
 }
 
@@ -147,4 +158,12 @@ extern "C" void branchwise_rotate(const branchwise::Rotation* step, void* qkv, c
   else
     branchwise::rotate(*step, static_cast<float*>(qkv), static_cast<const float*>(query_norm),
                        static_cast<const float*>(key_norm), static_cast<float*>(pool));
+}
+
+extern "C" void branchwise_store(const void* rows, const int64_t* slots, void* pool, int32_t count, int32_t kv_heads,
+                                 int32_t dim, int32_t is_bfloat) {
+  if (is_bfloat)
+    branchwise::store_rows(static_cast<const Bfloat*>(rows), slots, static_cast<Bfloat*>(pool), count, kv_heads, dim);
+  else
+    branchwise::store_rows(static_cast<const float*>(rows), slots, static_cast<float*>(pool), count, kv_heads, dim);
 }

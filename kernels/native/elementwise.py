@@ -23,6 +23,7 @@ class _Rotation(ctypes.Structure):
         ("kv_heads", c_int32),
         ("dim", c_int32),
         ("eps", c_float),
+        ("is_grouped", c_int32),
         ("threads", c_int32),
     ]
 
@@ -70,7 +71,7 @@ class NativeElementwise:
         return out
 
     def rotation(
-        self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float
+        self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool
     ) -> NativeRotation:
         """See `Elementwise.rotation`."""
         step = _Rotation(
@@ -83,6 +84,7 @@ class NativeElementwise:
             kv_heads=self._kv_heads,
             dim=self._head_dim,
             eps=eps,
+            is_grouped=grouped,
             threads=torch.get_num_threads(),
         )
         return NativeRotation(step, (positions, slots, cosine, sine))

@@ -20,6 +20,7 @@ _SIGNATURES = {
     "branchwise_norm": (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_float, c_int32, c_int32),
     "branchwise_gate": (c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32),
     "branchwise_rotate": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int32),
+    "branchwise_store": (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int32),
     "branchwise_draw": (c_void_p,),
     "branchwise_normalise": (c_void_p, c_void_p, c_int32, c_int64, c_int32),
     "branchwise_multiply": (c_void_p,),

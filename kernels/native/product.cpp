@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "products.h"
+#include "team.h"
 
 namespace branchwise {
 
@@ -30,10 +31,12 @@ template <class Value, class Unit, int kRows>
 static void block(const Product& p, int panel, int row) {
   int depth = p.inputs / Unit::kValues;
   int64_t stride = p.x_stride / Unit::kValues;
+  const uint32_t* weights[kPanelVectors];
+  for (int v = 0; v < kPanelVectors; v++)
+    weights[v] = static_cast<const uint32_t*>(p.panels) + int64_t{panel} * depth * kPanel + v * kLanes;
   Floats sums[kRows][kPanelVectors] = {};
   accumulate<Unit, kRows, kPanelVectors>(
-      static_cast<const uint32_t*>(p.x) + row * stride, stride,
-      static_cast<const uint32_t*>(p.panels) + int64_t{panel} * depth * kPanel, kPanel, depth, sums);
+      static_cast<const uint32_t*>(p.x) + row * stride, stride, weights, kPanel, depth, sums);
   for (int v = 0; v < kPanelVectors; v++) {
     int first = panel * kPanel + v * kLanes, count = std::min(kLanes, p.outputs - first);
     if (count <= 0) break;
@@ -55,14 +58,12 @@ static void block(const Product& p, int panel, int row) {
 template <class Value, class Unit>
 static void multiply(const Product& p) {
   int panels = (p.outputs + kPanel - 1) / kPanel;
-  int chunk = std::max(1, panels / (p.threads * 4));
-#pragma omp parallel for schedule(dynamic, chunk) num_threads(p.threads) if (p.threads > 1)
-  for (int panel = 0; panel < panels; panel++) {
+  parallel_for(panels, p.threads, chunk_of(panels, p.threads), [&](int panel) {
     int row = 0;
     for (; row + 8 <= p.rows; row += 8) block<Value, Unit, 8>(p, panel, row);
     for (; row + 4 <= p.rows; row += 4) block<Value, Unit, 4>(p, panel, row);
     for (; row < p.rows; row++) block<Value, Unit, 1>(p, panel, row);
-  }
+  });
 }
 
 }  // namespace branchwise

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lanes.h"
+#include "team.h"
 
 namespace branchwise {
 
@@ -95,19 +96,17 @@ struct Row {
 }  // namespace branchwise
 
 extern "C" void branchwise_draw(const branchwise::Draws* draws) {
-#pragma omp parallel for schedule(dynamic) num_threads(draws->threads) if (draws->threads > 1 && draws->draws > 1)
-  for (int i = 0; i < draws->draws; i++) {
+  branchwise::parallel_for(draws->draws, draws->threads, 1, [&](int i) {
     branchwise::Row row{draws->logits + i * draws->vocab, static_cast<int>(draws->vocab)};
     draws->tokens[i] = row.race(row.peak(), draws->temperature[i], draws->keys[i], draws->keys[draws->draws + i]);
-  }
+  });
 }
 
 // The logarithm of the sum of the exponentials of each row.
 extern "C" void branchwise_normalise(const float* logits, float* out, int32_t rows, int64_t vocab, int32_t threads) {
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && rows > 1)
-  for (int i = 0; i < rows; i++) {
+  branchwise::parallel_for(rows, threads, 1, [&](int i) {
     branchwise::Row row{logits + i * vocab, static_cast<int>(vocab)};
     float peak = row.peak();
     out[i] = peak + row.log_of_sum(peak);
-  }
+  });
 }

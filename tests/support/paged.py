@@ -13,6 +13,8 @@ from torch import Tensor
 
 BLOCK = 4
 CHUNK = 8
+LANES = 16
+"""Positions of a group in a native pool."""
 
 
 @dataclass
@@ -21,10 +23,11 @@ class Case:
 
     spans: list[RowSpan]
     pool_blocks: int
+    block: int = BLOCK
 
 
 @st.composite
-def cases(draw: st.DrawFn, max_rows: int = 9) -> Case:
+def cases(draw: st.DrawFn, max_rows: int = 9, block: int = BLOCK) -> Case:
     """Spans that share leading blocks as branches of random trees do, in random order."""
     tables: list[tuple[int, ...]] = [()]
     following = 1
@@ -38,16 +41,16 @@ def cases(draw: st.DrawFn, max_rows: int = 9) -> Case:
         shared = draw(st.sampled_from(tables))
         rows = draw(st.one_of(st.just(1), st.integers(1, max_rows)))
         # Positions behind the shared blocks are the span's own, as copy-on-write leaves them.
-        start = len(shared) * BLOCK + draw(st.integers(0, 9))
-        own = -(-(start + rows) // BLOCK) - len(shared)
+        start = len(shared) * block + draw(st.integers(0, 9))
+        own = -(-(start + rows) // block) - len(shared)
         spans.append(RowSpan(start, rows, (*shared, *range(following, following + own))))
         following += own
-    return Case(spans, following)
+    return Case(spans, following, block)
 
 
 def random_kv(case: Case, kv_heads: int, head_dim: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A layer's pool; block 0 is poisoned with NaN."""
-    kv = torch.randn(2, case.pool_blocks, kv_heads, BLOCK, head_dim, dtype=torch.float32)
+    kv = torch.randn(2, case.pool_blocks, kv_heads, case.block, head_dim, dtype=torch.float32)
     kv[:, 0] = float("nan")
     return kv.to(dtype)
 
@@ -67,14 +70,23 @@ def make_attention(
     return PagedAttention(shape, CHUNK, [window], torch.device("cpu"))
 
 
+def in_groups(kv: Tensor) -> Tensor:
+    """A layer's pool [2, blocks, kv_heads, block_size, head_dim] in the order of kernels/native/groups.h."""
+    _, blocks, heads, block, dim = kv.shape
+    unit = 4 // kv.dtype.itemsize
+    keys = kv[0].view(blocks, heads, block // LANES, LANES, dim // unit, unit).transpose(3, 4)
+    values = kv[1].view(blocks, heads, block // LANES, LANES // unit, unit, dim).transpose(4, 5)
+    return torch.stack([part.reshape(blocks, heads, block, dim) for part in (keys, values)])
+
+
 def attend(spans: list[RowSpan], queries: list[Tensor], kv: Tensor, attention: Attention) -> list[Tensor]:
-    """A step on packed rows; results per span, [rows, heads * head_dim]."""
+    """A step on packed rows; results per span, [rows, heads * head_dim]. `kv` lies in rows."""
     heads, head_dim = queries[0].shape[1:]
     step = attention.plan(spans)
     ((_, plan),) = step.by_window.items()
     packed = torch.cat([queries[index] for index in step.order]).to(kv.dtype)
     out = torch.full((packed.shape[0] + 3, heads * head_dim), float("nan"), dtype=kv.dtype)
-    attention.run(packed, kv, plan, out)
+    attention.run(packed, in_groups(kv) if attention.grouped else kv, plan, out)
     parts = out[: packed.shape[0]].split([spans[index].rows for index in step.order])
     results: list[Tensor] = [torch.empty(0)] * len(spans)
     for index, part in zip(step.order, parts, strict=True):

@@ -9,10 +9,11 @@ from branchwise.kernels.native.attention import NativeAttention, supports
 from branchwise.kernels.tables import RowSpan
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.paged import BLOCK, Case, attend, cases, dense, random_kv, random_queries
+from support.paged import LANES, Case, attend, cases, dense, in_groups, random_kv, random_queries
 
 HEADS = st.sampled_from([(4, 4), (6, 2), (9, 3), (14, 2)])
 DIMS = st.sampled_from([16, 32, 48, 64, 96])
+BLOCKS = st.sampled_from([16, 32]).flatmap(lambda block: cases(block=block))
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 
 
@@ -25,14 +26,14 @@ def _attention(
 
 def _long_case(siblings: int = 40) -> Case:
     """Siblings behind one prefix of several chunks, two of them at other depths, and two prefills."""
-    shared = tuple(range(1, 60))
-    spans = [RowSpan(237 + index % 3, 1, (*shared, 60 + index)) for index in range(siblings)]
-    spans += [RowSpan(101, 1, shared), RowSpan(40, 150, shared), RowSpan(3, 30, tuple(range(110, 120)))]
-    return Case(spans, 120)
+    shared = tuple(range(1, 15))
+    spans = [RowSpan(225 + index % 3, 1, (*shared, 60 + index)) for index in range(siblings)]
+    spans += [RowSpan(101, 1, shared), RowSpan(40, 150, shared), RowSpan(3, 30, tuple(range(110, 113)))]
+    return Case(spans, 113, LANES)
 
 
 @settings(max_examples=80)
-@given(case=cases(), heads=HEADS, dim=DIMS, window=st.sampled_from([None, 7, 30]), seed=st.integers(0, 99))
+@given(case=BLOCKS, heads=HEADS, dim=DIMS, window=st.sampled_from([None, 7, 30]), seed=st.integers(0, 99))
 def test_equals_dense_attention(
     native: ctypes.CDLL, case: Case, heads: tuple[int, int], dim: int, window: int | None, seed: int
 ) -> None:
@@ -59,7 +60,7 @@ def test_long_contexts_equal_dense_attention(
 
 
 @settings(max_examples=60)
-@given(case=cases(), heads=HEADS, dim=DIMS, dtype=DTYPES, seed=st.integers(0, 99), data=st.data())
+@given(case=BLOCKS, heads=HEADS, dim=DIMS, dtype=DTYPES, seed=st.integers(0, 99), data=st.data())
 def test_rows_keep_their_bits_alone_and_together(
     native: ctypes.CDLL,
     case: Case,
@@ -105,10 +106,15 @@ def test_bits_depend_on_neither_sharing_nor_threads(native: ctypes.CDLL, dtype: 
 def test_nothing_behind_a_row_reaches_it(native: ctypes.CDLL, dtype: torch.dtype) -> None:
     """Entries beyond a table, blocks of others, and blocks before a window hold NaN."""
     torch.manual_seed(2)
-    case = Case([RowSpan(7, 1, (1, 2)), RowSpan(0, 4, (3,)), RowSpan(20, 4, (4, 5, 6, 7, 8, 9))], 12)
+    spans = [RowSpan(19, 1, (1, 2)), RowSpan(0, 4, (3,)), RowSpan(52, 4, (4, 5, 6, 7))]
+    case = Case(spans, 12, LANES)
     kv, queries = random_kv(case, 2, 16, dtype), random_queries(case, 4, 16)
     kv[:, 10:] = float("nan")
-    kv[:, 4:6] = float("nan")  # the window of 8 of row 20 begins at position 13
+    kv[:, 4:6] = float("nan")  # the window of 8 of row 52 begins at position 45
+    kv[:, 6, :, :13] = float("nan")
+    kv[:, 7, :, 8:] = float("nan")
+    kv[:, 2, :, 4:] = float("nan")
+    kv[:, 3, :, 4:] = float("nan")
     found = attend(case.spans, queries, kv, _attention(native, case, 4, kv, window=8))
     assert all(bool(part.isfinite().all()) for part in found)
 
@@ -151,9 +157,30 @@ def test_queries_and_results_may_lie_apart(native: ctypes.CDLL) -> None:
 
 def test_unsuited_shapes_are_left_to_torch() -> None:
     cpu = torch.device("cpu")
-    assert supports(HeadShape(9, 3, 64, BLOCK, 4), torch.bfloat16, cpu)
-    assert not supports(HeadShape(4, 4, 40, BLOCK, 4), torch.float32, cpu)
-    assert not supports(HeadShape(4, 4, 512, BLOCK, 4), torch.float32, cpu)
-    assert not supports(HeadShape(4, 4, 64, BLOCK, 4), torch.float16, cpu)
-    assert not supports(HeadShape(4, 4, 64, BLOCK, 4, softcap=50.0), torch.float32, cpu)
-    assert not supports(HeadShape(4, 4, 64, BLOCK, 4), torch.float32, torch.device("meta"))
+    assert supports(HeadShape(9, 3, 64, LANES, 4), torch.bfloat16, cpu)
+    assert not supports(HeadShape(4, 4, 40, LANES, 4), torch.float32, cpu)
+    assert not supports(HeadShape(4, 4, 512, LANES, 4), torch.float32, cpu)
+    assert not supports(HeadShape(4, 4, 64, LANES, 4), torch.float16, cpu)
+    assert not supports(HeadShape(4, 4, 64, LANES, 4, softcap=50.0), torch.float32, cpu)
+    assert not supports(HeadShape(4, 4, 64, LANES, 4), torch.float32, torch.device("meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_stored_rows_lie_in_groups(native: ctypes.CDLL, dtype: torch.dtype) -> None:
+    torch.manual_seed(8)
+    blocks, kv_heads, block, dim = 5, 2, 32, 48
+    shape = HeadShape(4, kv_heads, dim, block, blocks)
+    rows = torch.randn(40, 2 * kv_heads, dim).to(dtype)
+    place = torch.randperm(blocks * block)[:40]
+    head = torch.arange(2 * kv_heads)
+    plane = head // kv_heads * blocks * kv_heads + head % kv_heads
+    slots = (place[:, None] // block * kv_heads + plane) * block + place[:, None] % block
+    plain = torch.zeros(2, blocks, kv_heads, block, dim, dtype=dtype)
+    plain.view(-1, dim)[slots.flatten()] = rows.view(-1, dim)
+    found = torch.zeros_like(plain)
+    NativeAttention(native, shape, [None], dtype).store(rows, slots.flatten(), found)
+    assert torch.equal(found, in_groups(plain))
+
+
+def test_supports_whole_groups_only() -> None:
+    assert not supports(HeadShape(4, 4, 64, 24, 4), torch.float32, torch.device("cpu"))

@@ -66,7 +66,7 @@ def test_rotation_and_store(native: ctypes.CDLL, dtype: torch.dtype, with_norms:
     for kind, operator in zip((dtype, torch.float32), pair, strict=True):
         mine, pool = qkv.to(kind, copy=True), torch.zeros(100, dim, dtype=kind)
         query_norm, key_norm = (None if weight is None else weight.to(kind) for weight in norms)
-        rotation = operator.rotation(cosine.to(kind), sine.to(kind), positions, slots, 1e-5)
+        rotation = operator.rotation(cosine.to(kind), sine.to(kind), positions, slots, 1e-5, grouped=False)
         operator.rotate(mine, query_norm, key_norm, pool, rotation)
         results.append((mine[:rows, :heads].to(dtype), pool.to(dtype)))
     for found, expected in zip(*results, strict=True):
