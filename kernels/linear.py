@@ -33,6 +33,10 @@ class Product(Protocol):
         """`residual` [rows, outputs] plus the product; `residual` may be overwritten."""
         ...
 
+    def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        """The product in fp32, [rows, outputs]; the next call of this method may overwrite it."""
+        ...
+
 
 def _packs(weight: Tensor) -> bool:
     """Whether oneDNN holds a packed form of this weight that is faster than the plain one."""
@@ -63,6 +67,10 @@ class Linear:
         if row_tile is None or x.shape[0] == row_tile:
             return self._product(x)
         return torch.cat([self._product(tile) for tile in x.split(self._tiles(x.shape[0], row_tile))])
+
+    def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        """See `Product.wide`."""
+        return self(x, row_tile).float()
 
     def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
         """See `Product.added`."""

@@ -140,9 +140,9 @@ class Decoder:
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
         """Logits (or label values) fp32 [rows, columns] of `hidden` [rows, hidden] as `forward` returned
-        them."""
+        them; the next call may overwrite them."""
         rows = hidden.shape[0]
         if row_tile is not None and rows % row_tile:
             hidden = functional.pad(hidden, (0, 0, 0, -rows % row_tile))
         normed = self._elementwise.norm(hidden, self._norm, self.config.rms_eps)
-        return self._head(normed, row_tile)[:rows].float()
+        return self._head.wide(normed, row_tile)[:rows]

@@ -18,9 +18,10 @@ Maybe = Callable[[str], Tensor | None]
 
 
 class Head(Protocol):
-    """`x` [rows, hidden], normed, to values [rows, columns]; with `row_tile`, rows is a multiple of it."""
+    """`x` [rows, hidden], normed, to values fp32 [rows, columns] which the next call may overwrite; with
+    `row_tile`, rows is a multiple of it."""
 
-    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor: ...
+    def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor: ...
 
 
 class _TwoLayers:
@@ -30,8 +31,8 @@ class _TwoLayers:
         self._inner = inner
         self._outer = outer
 
-    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
-        return self._outer(functional.relu(self._inner(x, row_tile)), row_tile)
+    def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        return self._outer.wide(functional.relu(self._inner(x, row_tile)), row_tile)
 
 
 def read_head(config: ModelConfig, embedding: Tensor, take: Take, maybe: Maybe) -> Head:

@@ -54,7 +54,7 @@ struct alignas(64) Bench {
   float sums[kTileQueries * kMaxDim];
   uint32_t weights[8 * kChunk];
   float peak[kTileQueries];
-  float total[kTileQueries];
+  float totals[kTileQueries * kLanes];
 };
 
 static Bench* bench() {
@@ -76,6 +76,7 @@ struct Tile {
   int rows;
 
   int group() const { return step.heads / step.kv_heads; }
+  float scale() const { return step.scale * 1.44269504f; }  // weights are powers of two
   int units() const { return step.dim / Unit::kValues; }
   const int64_t* table(int row) const { return step.tables + step.span_of_row[row] * step.table_stride; }
   int first_key(int row) const { return step.window ? std::max(0, step.position[row] - step.window + 1) : 0; }
@@ -101,7 +102,7 @@ struct Tile {
         else std::memcpy(work.queries + q * units() + d, from + d * Unit::kValues, (units() - d) * 4);
       }
       work.peak[q] = -std::numeric_limits<float>::infinity();
-      work.total[q] = 0.0f;
+      store(work.totals + q * kLanes, Floats{});
     }
     std::memset(work.sums, 0, sizeof(float) * queries * step.dim);
   }
@@ -110,7 +111,7 @@ struct Tile {
     for (int q = 0; q < rows * group(); q++) {
       Value* to = static_cast<Value*>(layer.out) + (first_row + q / group()) * layer.out_stride +
                   (head * group() + q % group()) * step.dim;
-      Floats total = spread(work.total[q]);
+      Floats total = spread(sum(load(work.totals + q * kLanes)));
       for (int d = 0; d < step.dim; d += kLanes) store(to + d, load(work.sums + q * step.dim + d) / total);
     }
   }
@@ -231,23 +232,25 @@ struct Tile {
     constexpr float kHidden = -std::numeric_limits<float>::infinity();
     Floats peaks = spread(kHidden);
     for (int v = 0; v < kGroups; v++) {
-      scores[v] *= step.scale;
       if (behind < (v + 1) * kLanes - 1 || before > v * kLanes) {
         Words key = ramp() + v * kLanes;
         scores[v] = ((key > behind) | (key < before)) ? spread(kHidden) : scores[v];
       }
       peaks = larger(peaks, scores[v]);
     }
-    float peak = std::max(work.peak[q], largest(peaks));
-    Floats sums{};
+    float factor = 1.0f, peak = work.peak[q];
+    if (any(peaks > peak)) {
+      float last_peak = peak;
+      peak = work.peak[q] = largest(peaks);
+      factor = power_of_two(spread((last_peak - peak) * scale()))[0];
+    }
+    Floats sums = load(work.totals + q * kLanes) * factor;
     for (int v = 0; v < kGroups; v++) {
-      Floats weight = exponential(scores[v] - peak);
+      Floats weight = power_of_two((scores[v] - peak) * scale());
       sums += weight;
       Unit::put_weights(weights, v * kLanes, weight);
     }
-    float factor = peak == work.peak[q] ? 1.0f : exponential(spread(work.peak[q] - peak))[0];
-    work.total[q] = work.total[q] * factor + sum(sums);
-    work.peak[q] = peak;
+    store(work.totals + q * kLanes, sums);
     return factor;
   }
 
@@ -273,7 +276,7 @@ template <class Value, class Unit>
 static void attend(const Step& step, const Layer& layer) {
   int largest_tile = std::max(1, kTileQueries / (step.heads / step.kv_heads));
   // Several tiles per thread, so that they end at about the same time.
-  int wanted = (step.rows * step.kv_heads + 4 * step.threads - 1) / (4 * step.threads);
+  int wanted = (step.rows * step.kv_heads + 8 * step.threads - 1) / (8 * step.threads);
   int rows = step.threads == 1 ? largest_tile : std::min(largest_tile, std::max(wanted, 4));
   int tiles = (step.rows + rows - 1) / rows;
   parallel_for(tiles * step.kv_heads, step.threads, 1, [&](int item) {

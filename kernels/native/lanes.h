@@ -41,12 +41,16 @@ inline Floats load(const Bfloat* from) {
   return as_floats(__builtin_convertvector(halves, Bits) << 16);
 }
 
-// To the nearest, ties to even, as torch rounds; a NaN stays one.
+// To the nearest, ties to even, as torch rounds; a NaN stays one. The instruction takes denormals for zero.
 inline void store(Bfloat* to, Floats x) {
+#if defined(__AVX512BF16__)
+  *reinterpret_cast<HalvesInMemory*>(to) = (Halves)_mm512_cvtneps_pbh((__m512)x);
+#else
   Bits bits = as_bits(x);
   Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   Bits kept = (x == x) ? rounded : Bits{} + 0x7fc0;
   *reinterpret_cast<HalvesInMemory*>(to) = __builtin_convertvector(kept, Halves);
+#endif
 }
 
 inline float to_float(float x) { return x; }
@@ -117,12 +121,27 @@ inline float largest(Floats x) {
 #endif
 }
 
-// e**x within 2 ulp for x <= 88; below -87 it is 0, and so it is for -inf; NaN stays NaN.
+inline bool any(Words condition) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
+#else
+  int32_t found = 0;
+  for (int i = 0; i < kLanes; i++) found |= condition[i];
+  return found != 0;
+#endif
+}
+
+// e**x within 2 ulp for x <= 88; far below -87 it is 0, and so it is for -inf; NaN stays NaN.
 inline Floats exponential(Floats x) {
+#if defined(__AVX512F__)
+  Floats inside = (Floats)_mm512_max_ps((__m512)spread(-200.0f), (__m512)x);
+  Floats whole = (Floats)_mm512_roundscale_ps((__m512)(inside * 1.44269504089f), _MM_FROUND_TO_NEAREST_INT);
+#else
   constexpr float kRound = 12582912.0f;  // 1.5 * 2**23: adding it rounds to an integer in the low bits
   Floats inside = (x < -87.0f) ? spread(-87.0f) : x;
   Floats shifted = multiply_add(inside, spread(1.44269504089f), spread(kRound));
   Floats whole = shifted - kRound;
+#endif
   Floats rest = multiply_add(whole, spread(-0.693359375f), inside);
   rest = multiply_add(whole, spread(2.12194440e-4f), rest);
   Floats y = spread(1.9875691500e-4f);
@@ -132,8 +151,29 @@ inline Floats exponential(Floats x) {
   y = multiply_add(y, rest, spread(1.6666665459e-1f));
   y = multiply_add(y, rest, spread(5.0000001201e-1f));
   y = multiply_add(y, rest * rest, rest + 1.0f);
+#if defined(__AVX512F__)
+  return (Floats)_mm512_scalef_ps((__m512)y, (__m512)whole);
+#else
   Floats scaled = as_floats(as_bits(y) + (as_bits(shifted) << 23));
   return (x < -87.0f) ? Floats{} : scaled;
+#endif
+}
+
+// 2**x within 4 ulp for x <= 0; far below -126 it is 0, and so it is for -inf; NaN stays NaN.
+inline Floats power_of_two(Floats x) {
+#if defined(__AVX512DQ__)
+  Floats inside = (Floats)_mm512_max_ps((__m512)spread(-300.0f), (__m512)x);
+  Floats rest = (Floats)_mm512_reduce_ps((__m512)inside, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  Floats y = spread(1.87757669e-3f);  // the polynomial of degree 5 with the least relative error on [0, 1)
+  y = multiply_add(y, rest, spread(8.98933969e-3f));
+  y = multiply_add(y, rest, spread(5.58263175e-2f));
+  y = multiply_add(y, rest, spread(2.40153611e-1f));
+  y = multiply_add(y, rest, spread(6.93153083e-1f));
+  y = multiply_add(y, rest, spread(9.99999940e-1f));
+  return (Floats)_mm512_scalef_ps((__m512)y, (__m512)inside);
+#else
+  return exponential(x * 0.693147181f);
+#endif
 }
 
 }  // namespace branchwise

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..scratch import Scratch
+
 PANEL = 48
 """Outputs per panel: `kPanel` of product.cpp."""
 
@@ -25,6 +27,7 @@ class _Product(ctypes.Structure):
         ("inputs", c_int32),
         ("outputs", c_int32),
         ("is_bfloat", c_int32),
+        ("is_wide", c_int32),
         ("threads", c_int32),
     ]
 
@@ -51,19 +54,24 @@ class NativeLinear:
         panels = padded.view(-1, PANEL, self._inputs // unit, unit)
         self._panels = panels.transpose(1, 2).contiguous()
         self._is_bfloat = int(unit == 2)
+        self._scratch = Scratch()
 
     def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
         """The product, [rows, outputs], of `x` [rows, inputs]."""
-        return self._product(x, None)
+        return self._product(x, None, x.new_empty(x.shape[0], self._outputs))
+
+    def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+        """See `Product.wide`: never rounded to the weight's type."""
+        out = self._scratch.take("wide", (x.shape[0], self._outputs), torch.float32)
+        return self._product(x, None, out)
 
     def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
         """`residual` [rows, outputs] plus the product, rounded once; `residual` may be overwritten."""
-        return self._product(x, residual)
+        return self._product(x, residual, residual)
 
-    def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
+    def _product(self, x: Tensor, residual: Tensor | None, out: Tensor) -> Tensor:
         if x.stride(1) != 1 or x.stride(0) % 2:
             x = x.contiguous()
-        out = x.new_empty(x.shape[0], self._outputs) if residual is None else residual
         assert out.is_contiguous()
         self._multiply(
             ctypes.byref(
@@ -78,6 +86,7 @@ class NativeLinear:
                     self._inputs,
                     self._outputs,
                     self._is_bfloat,
+                    int(out.dtype == torch.float32),
                     torch.get_num_threads(),
                 )
             )

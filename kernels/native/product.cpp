@@ -18,14 +18,21 @@ struct Product {
   const void* panels;
   const void* bias;      // [outputs] or null
   const void* residual;  // [rows, outputs] or null
-  void* out;             // [rows, outputs]
+  void* out;             // [rows, outputs]; fp32 where `is_wide`
   int64_t x_stride;
   int32_t rows;
   int32_t inputs;
   int32_t outputs;
   int32_t is_bfloat;
+  int32_t is_wide;
   int32_t threads;
 };
+
+template <class Value>
+static void write(Value* to, Floats result, int count) {
+  if (count == kLanes) store(to, result);
+  else store_some(to, result, count);
+}
 
 template <class Value, class Unit, int kRows>
 static void block(const Product& p, int panel, int row) {
@@ -49,8 +56,8 @@ static void block(const Product& p, int panel, int row) {
       Floats result = sums[r][v];
       if (p.bias) result += read(p.bias, first);
       if (p.residual) result += read(p.residual, at);
-      if (count == kLanes) store(static_cast<Value*>(p.out) + at, result);
-      else store_some(static_cast<Value*>(p.out) + at, result, count);
+      if (p.is_wide) write(static_cast<float*>(p.out) + at, result, count);
+      else write(static_cast<Value*>(p.out) + at, result, count);
     }
   }
 }

@@ -37,16 +37,6 @@ static Floats uniform(Words bits) {
   return (value > 1.0f - 0x1p-24f) ? spread(1.0f - 0x1p-24f) : value;
 }
 
-static bool any(Words condition) {
-#if defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
-#else
-  int32_t found = 0;
-  for (int i = 0; i < kLanes; i++) found |= condition[i];
-  return found != 0;
-#endif
-}
-
 struct Row {
   const float* logits;
   int vocab;

@@ -7,6 +7,7 @@ import torch
 from branchwise.kernels.elementwise import TorchElementwise
 from branchwise.kernels.interface import Elementwise
 from branchwise.kernels.native.elementwise import NativeElementwise
+from support.paged import in_groups
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
@@ -89,3 +90,23 @@ def test_bits_do_not_depend_on_threads(native: ctypes.CDLL, dtype: torch.dtype) 
         assert all(torch.equal(a, b) for a, b in zip(alone, results(), strict=True))
     finally:
         torch.set_num_threads(1)
+
+
+@DTYPES
+def test_keys_and_values_may_go_to_groups(native: ctypes.CDLL, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rows, heads, kv_heads, dim, blocks, block = 9, 4, 2, 16, 3, 16
+    ours, _ = _pair(native, dtype, heads, kv_heads, dim)
+    qkv = torch.randn(rows, heads + 2 * kv_heads, dim).to(dtype)
+    cosine, sine = torch.rand(40, dim).to(dtype), torch.rand(40, dim).to(dtype)
+    positions, place = torch.arange(rows), torch.randperm(blocks * block)[:rows, None]
+    head = torch.arange(2 * kv_heads)
+    plane = head // kv_heads * blocks * kv_heads + head % kv_heads
+    slots = ((place // block * kv_heads + plane) * block + place % block).flatten()
+    pools = []
+    for grouped in (False, True):
+        mine, pool = qkv.clone(), torch.zeros(2, blocks, kv_heads, block, dim, dtype=dtype)
+        rotation = ours.rotation(cosine, sine, positions, slots, 1e-5, grouped=grouped)
+        ours.rotate(mine, None, None, pool, rotation)
+        pools.append(pool)
+    assert torch.equal(pools[1], in_groups(pools[0]))
