@@ -268,7 +268,7 @@ def test_a_beam_computes_and_pays_every_position_of_the_scorer_once(policy: Path
 def test_nothing_depends_on_the_engine_beside_it(policy: Path, qwen_prm: Path) -> None:
     budget = Budget(tokens=250)
     expected, _ = _solve(policy, qwen_prm, Beam(), budget, deterministic=True)
-    for options in ({"max_step_tokens": 7}, {"kv_memory": 1 << 19, "block_size": 4}):
+    for options in ({"max_step_tokens": 7}, {"kv_memory": 1 << 19, "block_size": 32}):
         found, _ = _solve(policy, qwen_prm, Beam(), budget, deterministic=True, **options)
         assert outside_engine(found) == outside_engine(expected)
 
