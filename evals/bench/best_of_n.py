@@ -1,18 +1,7 @@
-"""Best-of-n throughput: n samples of one prompt through the engine, and through a peer in turn with it.
+"""Best-of-n throughput: n samples of one prompt, at temperature 1 from the whole distribution."""
 
-Both get the same token ids, sample at temperature 1 from the whole distribution, and never stop early. Every
-run has a prompt of its own, so no cache of an earlier run helps. Runs alternate, and medians are reported: a
-machine that slows down meanwhile slows both.
-"""
-
-import random
-import statistics
-import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Protocol
 
 import anyio
 import msgspec
@@ -22,147 +11,78 @@ from ...engine.errors import UsageError
 from ...engine.protocol import ExtendParams, Unlimited
 from ...engine.sampling.params import SamplingParams
 from ...engine.text.stop import StopRule
-from ...reasoning.source import ModelSource, find_source
+from .arena import open_arena
+from .bound import product_bound
+from .contender import Contender, Figures, Run
+from .peer_choice import Space
+from .peer_process import PeerProcess, PeerRequest
+from .prompts import random_prompt
+from .result import Result
+from .setting import Setting
 
-PEERS = ("transformers",)
 
-
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """`samples` continuations of `new_tokens` each behind a prompt of `prompt_tokens`; `repeats` timed
-    runs."""
+class BestOfN(msgspec.Struct, frozen=True, kw_only=True):
+    """`samples` continuations of `new` tokens each behind a prompt of `prompt` tokens; none stops early."""
 
     samples: int = 16
-    prompt_tokens: int = 512
-    new_tokens: int = 128
-    repeats: int = 3
+    prompt: int = 512
+    new: int = 128
 
-    @property
-    def generated(self) -> int:
-        """Tokens that one run generates."""
-        return self.samples * self.new_tokens
+    def fitting(self, max_model_len: int) -> "BestOfN":
+        """This workload with its prompt shortened to the context; `UsageError` if the new tokens alone do not
+        fit."""
+        room = max_model_len - self.new
+        if room < 1:
+            raise UsageError(
+                f"--new {self.new} leaves no room for a prompt in {max_model_len} positions of context"
+            )
+        return msgspec.structs.replace(self, prompt=min(self.prompt, room))
 
-
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One model in one dtype. Rates are generated tokens per second, the prompt's time included; `ratio` is
-    ours over the peer's, both null without a peer."""
-
-    model: str
-    dtype: str
-    deterministic: bool
-    threads: int
-    workload: Workload
-    tokens_per_s: float
-    peer: str | None = None
-    peer_tokens_per_s: float | None = None
-    ratio: float | None = None
-
-
-class Peer(Protocol):
-    """Another program on the same weights."""
-
-    def generate(self, prompt: Sequence[int], workload: Workload) -> None:
-        """All samples of one prompt."""
-        ...
-
-
-def measure(model: str, dtype: str, workload: Workload, peer: str | None, threads: int | None) -> Measured:
-    """Open `model` and run the workload; with `peer`, on both in turn. Restores torch's thread count."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        return anyio.run(_measure, find_source(model), dtype, workload, peer)
-    finally:
-        torch.set_num_threads(before)
-
-
-async def _measure(source: ModelSource, dtype: str, workload: Workload, peer: str | None) -> Measured:
-    import torch
-
-    with ExitStack() as stack:
-        engine = await open_engine(source, dtype)
-        async with engine:
-            info = engine.models["policy"]
-            workload = fit(workload, info.max_model_len)
-            other = _open_peer(source.policy, dtype, stack) if peer else None
+    async def measure(self, setting: Setting) -> Result:
+        """Tokens per second, the prompt's time included."""
+        async with open_arena(setting) as arena:
+            fitted = self.fitting(arena.info.max_model_len)
             prompts = [
-                _prompt(info.vocab_size, workload.prompt_tokens, run) for run in range(workload.repeats + 1)
+                random_prompt(arena.info.vocab_size, fitted.prompt, f"best-of-n {number}")
+                for number in range(setting.repeats + 1)
             ]
-            ours: list[float] = []
-            theirs: list[float] = []
-            for prompt in prompts:
-                ours.append(await _time_engine(engine, prompt, workload))
-                if other is not None:
-                    started = time.perf_counter()
-                    other.generate(prompt, workload)
-                    theirs.append(time.perf_counter() - started)
-    rate = _rate(workload, ours)
-    peer_rate = _rate(workload, theirs) if theirs else None
-    return Measured(
-        model=source.name,
-        dtype=dtype,
-        deterministic=source.deterministic,
-        threads=torch.get_num_threads(),
-        workload=workload,
-        tokens_per_s=rate,
-        peer=peer,
-        peer_tokens_per_s=peer_rate,
-        ratio=None if peer_rate is None else rate / peer_rate,
-    )
+            space = Space(positions=fitted.prompt + fitted.new, sequences=fitted.samples)
+            peers = await arena.open_peers(space)
+            return await arena.compare(
+                "best-of-n",
+                msgspec.to_builtins(fitted),
+                "tokens_per_s",
+                lambda engine: fitted.on_engine(engine, prompts),
+                [Contender(peer.name, fitted.on_peer(peer, prompts)) for peer in peers],
+                product_bound(arena.source.policy, fitted.samples, setting.dtype),
+            )
 
+    def on_engine(self, engine: Engine, prompts: Sequence[Sequence[int]]) -> Run:
+        """Fork the prompt, extend all branches side by side."""
+        params = ExtendParams(sampling=SamplingParams(), stop=StopRule(), max_tokens=self.new)
 
-async def open_engine(source: ModelSource, dtype: str) -> Engine:
-    """The engine on the source's policy, as `solve` would open it."""
-    return await Engine.open_models(
-        {"policy": source.policy}, dtype=dtype, deterministic=source.deterministic
-    )
+        async def run(number: int) -> Figures:
+            began = time.perf_counter()
+            root = engine.open(prompts[number], seed=number)
+            branches = engine.fork(root, range(1, self.samples + 1))
+            async with anyio.create_task_group() as tasks:
+                for branch in branches:
+                    tasks.start_soon(engine.extend, branch, params, Unlimited())
+            seconds = time.perf_counter() - began
+            for branch in (*branches, root):
+                engine.release(branch)
+            return self._figures(seconds)
 
+        return run
 
-def fit(workload: Workload, max_model_len: int) -> Workload:
-    """The workload with its prompt shortened to the context; `UsageError` if the new tokens alone do not
-    fit."""
-    room = max_model_len - workload.new_tokens
-    if room < 1:
-        raise UsageError(
-            f"--new {workload.new_tokens} leaves no room for a prompt in {max_model_len} positions of context"
-        )
-    return msgspec.structs.replace(workload, prompt_tokens=min(workload.prompt_tokens, room))
+    def on_peer(self, peer: PeerProcess, prompts: Sequence[Sequence[int]]) -> Run:
+        """One request for all samples."""
 
+        async def run(number: int) -> Figures:
+            request = PeerRequest(prompt=prompts[number], samples=self.samples, new=self.new)
+            return self._figures((await peer.run([request])).seconds)
 
-def _rate(workload: Workload, seconds: Sequence[float]) -> float:
-    """Tokens per second of the median run; the first one warms up and does not count."""
-    return workload.generated / statistics.median(seconds[1:])
+        return run
 
-
-def _prompt(vocab_size: int, length: int, run: int) -> list[int]:
-    """Seeded ids from the upper half of the vocabulary, where control tokens are rare."""
-    draw = random.Random(run)
-    return [draw.randrange(vocab_size // 2, vocab_size) for _ in range(length)]
-
-
-async def _time_engine(engine: Engine, prompt: Sequence[int], workload: Workload) -> float:
-    """Seconds from the prompt to the last token of all samples."""
-    params = ExtendParams(sampling=SamplingParams(), stop=StopRule(), max_tokens=workload.new_tokens)
-    started = time.perf_counter()
-    root = engine.open(prompt, seed=0)
-    branches = engine.fork(root, range(1, workload.samples + 1))
-    async with anyio.create_task_group() as tasks:
-        for branch in branches:
-            tasks.start_soon(engine.extend, branch, params, Unlimited())
-    elapsed = time.perf_counter() - started
-    for branch in (*branches, root):
-        engine.release(branch)
-    return elapsed
-
-
-def _open_peer(model: Path, dtype: str, stack: ExitStack) -> Peer:
-    from .transformers_peer import TransformersPeer
-
-    if model.suffix != ".gguf":
-        return TransformersPeer(model, dtype)
-    from ...engine.models.gguf import to_transformers
-
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="branchwise-bench-")))
-    to_transformers(model, folder)
-    return TransformersPeer(folder, dtype)
+    def _figures(self, seconds: float) -> Figures:
+        return {"seconds": seconds, "tokens_per_s": self.samples * self.new / seconds}

@@ -1,25 +1,63 @@
-"""Benchmark results as lines and as JSON."""
+"""Benchmark results as lines, as JSON, and as rows in a file."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
-from .best_of_n import Measured
+from .machine import this_machine
+from .result import Measured, Result, Row, make_row
+
+RESULTS = Path(__file__).parent / "results"
 
 
-def render_line(result: Measured) -> str:
-    """One line of plain text."""
-    work = result.workload
-    mode = ", deterministic" if result.deterministic else ""
-    line = (
-        f"{result.model} ({result.dtype}{mode}): best of {work.samples}, prompt {work.prompt_tokens}, "
-        f"new {work.new_tokens}, {result.threads} thread(s): {result.tokens_per_s:.0f} tokens/s"
-    )
-    if result.peer is None:
-        return line
-    return f"{line}; {result.peer} {result.peer_tokens_per_s:.0f} tokens/s; ratio {result.ratio:.2f}"
+def render(result: Result) -> str:
+    """Lines of plain text: what was measured, then one line per program."""
+    work = result.work
+    sizes = ", ".join(f"{name} {value:g}" for name, value in work.sizes.items())
+    mode = ", deterministic" if work.deterministic else ""
+    lines = [f"{work.bench}: {work.model} ({work.dtype}{mode}), {sizes}, {work.threads} thread(s)"]
+    lines += [_line(measured) for measured in (result.ours, *result.peers)]
+    if result.bound_tokens_per_s is not None:
+        lines.append(f"  matrix products alone: {result.bound_tokens_per_s:.0f} tokens_per_s")
+    return "\n".join(lines)
 
 
-def render_json(results: Sequence[Measured]) -> str:
-    """One JSON object."""
-    return msgspec.json.encode({"bench": "best-of-n", "results": list(results)}).decode()
+def _line(measured: Measured) -> str:
+    figures = ", ".join(f"{name} {number(value)}" for name, value in measured.figures.items())
+    ratio = "" if measured.ratio is None else f"; ratio {measured.ratio:.2f}"
+    return f"  {measured.name}: {figures}{ratio}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, whole numbers in full."""
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def render_json(results: Sequence[Result]) -> str:
+    """One JSON object. The engine's own figures of a single result stand at its top as well."""
+    document: dict[str, object] = {"bench": results[0].work.bench, "results": list(results)}
+    if len(results) == 1:
+        document |= results[0].ours.figures
+    return msgspec.json.encode(document).decode()
+
+
+def save(results: Sequence[Result], folder: Path) -> Path:
+    """Append one JSON row per result to the benchmark's file in `folder`; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{results[0].work.bench}.jsonl"
+    machine = this_machine()
+    with path.open("ab") as file:
+        for result in results:
+            file.write(msgspec.json.encode(make_row(result, machine)) + b"\n")
+    return path
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """All rows below `folder`, the oldest of each benchmark first."""
+    return [
+        msgspec.json.decode(line, type=Row)
+        for path in sorted(folder.glob("*.jsonl"))
+        for line in path.read_bytes().split(b"\n")
+        if line
+    ]
