@@ -1,7 +1,7 @@
 """Where a workload runs: the engine, the peers beside it, one thread count for all."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -97,12 +97,19 @@ async def open_arena(
 
 
 def run_bench(setting: Setting, measure: Callable[[Setting], Awaitable[Result]]) -> Result:
-    """Run one workload with torch on the setting's threads; restores their number."""
+    """Run one workload with torch on the setting's threads."""
+    with torch_threads(setting.threads):
+        return anyio.run(measure, setting)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """torch on so many threads, and then on as many as before."""
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(setting.threads)
+    torch.set_num_threads(count)
     try:
-        return anyio.run(measure, setting)
+        yield
     finally:
         torch.set_num_threads(before)

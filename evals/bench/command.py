@@ -1,6 +1,6 @@
 """`branchwise bench`: measurements that anyone can repeat."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .result import Result
     from .setting import Setting
 
+_PROMPT = "Prompt tokens; shortened to fit the context."
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
@@ -34,9 +36,7 @@ def bench() -> None:
 @app.command("best-of-n")
 def best_of_n(
     n: Annotated[int, typer.Option("--n", min=1, help="Samples of one prompt.")] = 16,
-    prompt: Annotated[
-        int, typer.Option("--prompt", min=1, help="Prompt tokens; shortened to fit the context.")
-    ] = 512,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 512,
     new: Annotated[int, typer.Option("--new", min=1, help="Tokens per sample.")] = 128,
     model: Models = None,
     dtype: Dtypes = None,
@@ -55,6 +55,149 @@ def best_of_n(
     _run(BestOfN(samples=n, prompt=prompt, new=new).measure, settings, save, as_json=as_json)
 
 
+@app.command()
+def tree(
+    beams: Annotated[int, typer.Option("--beams", min=1, help="Paths that go on after each step.")] = 16,
+    children: Annotated[int, typer.Option("--children", min=1, help="Forks of each.")] = 4,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps.")] = 8,
+    new: Annotated[int, typer.Option("--new", min=1, help="Tokens per step.")] = 32,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 256,
+    prm: Annotated[
+        str | None,
+        typer.Option("--prm", help="The scorer.", show_default="the policy's size, random weights"),
+    ] = None,
+    model: Models = None,
+    dtype: Dtypes = None,
+    peer: Peers = None,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    deterministic: Deterministic = False,
+    work: WorkFolder = None,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Seconds of a tree search whose steps are scored by a second model."""
+    from .tree import Tree
+
+    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
+    workload = Tree(beams=beams, children=children, steps=steps, new=new, prompt=prompt, prm=prm)
+    _run(workload.measure, settings, save, as_json=as_json)
+
+
+@app.command()
+def serve(
+    requests: Annotated[int, typer.Option("--requests", min=1, help="Prompts at once.")] = 64,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, help="Tokens of the longest prompt.")] = 512,
+    new: Annotated[int, typer.Option("--new", min=1, help="Tokens of the longest continuation.")] = 128,
+    model: Models = None,
+    dtype: Dtypes = None,
+    peer: Peers = None,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    deterministic: Deterministic = False,
+    work: WorkFolder = None,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Throughput and latencies of many prompts of mixed lengths, side by side."""
+    from .serve import Serve
+
+    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
+    _run(Serve(requests=requests, prompt=prompt, new=new).measure, settings, save, as_json=as_json)
+
+
+@app.command()
+def prefill(
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="Different prompts at once.")] = 8,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 1024,
+    model: Models = None,
+    dtype: Dtypes = None,
+    peer: Peers = None,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    deterministic: Deterministic = False,
+    work: WorkFolder = None,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Positions per second when prompts are read."""
+    from .prefill import Prefill
+
+    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
+    _run(Prefill(prompts=prompts, prompt=prompt).measure, settings, save, as_json=as_json)
+
+
+@app.command()
+def score(
+    texts: Annotated[int, typer.Option("--texts", min=1, help="Continuations of one prompt.")] = 16,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 512,
+    scored: Annotated[int, typer.Option("--scored", min=1, help="Tokens of each continuation.")] = 64,
+    model: Models = None,
+    dtype: Dtypes = None,
+    peer: Peers = None,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    deterministic: Deterministic = False,
+    work: WorkFolder = None,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Scored positions per second, with and without a prompt that is read once."""
+    from .score import Score
+
+    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
+    _run(Score(texts=texts, prompt=prompt, scored=scored).measure, settings, save, as_json=as_json)
+
+
+@app.command()
+def speculate(
+    drafts: Annotated[str, typer.Option("--speculate", help="What drafts.")] = "ngram(k=4)",
+    new: Annotated[int, typer.Option("--new", min=1, help="Tokens per prompt.")] = 96,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Prompts side by side.")] = 1,
+    model: Models = None,
+    dtype: Dtypes = None,
+    threads: Threads = None,
+    repeats: Repeats = 9,
+    deterministic: Deterministic = False,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """What drafting saves on texts that repeat, and costs on others."""
+    from .speculate import Speculation
+
+    settings = read_settings(model, dtype, None, threads, repeats, None, deterministic=deterministic)
+    _run(Speculation(drafts=drafts, new=new, at_once=at_once).measure, settings, save, as_json=as_json)
+
+
+@app.command()
+def overhead(
+    rows: Annotated[
+        list[int] | None,
+        typer.Option("--rows", min=1, help="Branches; may be repeated.", show_default="64 and 256"),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps that count.")] = 1000,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Milliseconds per step around a model that takes no time."""
+    from .overhead import Overhead
+
+    _report((Overhead(rows=each, steps=steps).measure() for each in rows or (64, 256)), save, as_json=as_json)
+
+
+@app.command()
+def table(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of rows.", show_default="the package's")
+    ] = None,
+) -> None:
+    """The saved rows as Markdown, the latest of each benchmark."""
+    from .store import RESULTS, read_rows
+    from .table import render_table
+
+    typer.echo(render_table(read_rows(folder or RESULTS)))
+
+
 def _run(
     measure: "Callable[[Setting], Awaitable[Result]]",
     settings: "Sequence[Setting]",
@@ -62,16 +205,22 @@ def _run(
     *,
     as_json: bool,
 ) -> None:
-    """Measure under each setting; print, and save what was measured as soon as it was."""
+    """Measure under each setting."""
     from .arena import run_bench
-    from .report import render, render_json, save
+
+    _report((run_bench(setting, measure) for setting in settings), folder, as_json=as_json)
+
+
+def _report(found: "Iterable[Result]", folder: Path | None, *, as_json: bool) -> None:
+    """Print, and save what was measured as soon as it was."""
+    from .report import render, render_json
+    from .store import save
 
     results = []
-    for setting in settings:
-        result = run_bench(setting, measure)
+    for result in found:
         results.append(result)
         if folder is not None:
-            save([result], folder)
+            save(result, folder)
         if not as_json:
             typer.echo(render(result))
     if as_json:

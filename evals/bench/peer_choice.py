@@ -78,7 +78,7 @@ async def open_choice(
         "dtype": dtype,
         **msgspec.to_builtins(space),
     }
-    log = models.logs / f"{choice.name}.log"
+    log = models.logs / f"{choice.name}{'' if space.prefix_cache else '-uncached'}.log"
     adapter = FOLDER / ADAPTERS[choice.name]
     async with open_peer(choice.name, choice.python, log, adapter=adapter, load=load) as peer:
         yield peer

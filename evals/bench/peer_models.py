@@ -71,6 +71,17 @@ class PeerModels:
             shutil.move(making / "openvino", made)
         return made
 
+    async def scorer(self) -> Path:
+        """A step scorer of the model's size with other weights, for the engine."""
+        folder = await self.transformers()
+
+        def make(target: Path) -> None:
+            from .scorer_model import write_scorer
+
+            write_scorer(folder, target)
+
+        return await self._made("scorer", make)
+
     async def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         """The file or folder `name`; a half-made one never stands under its name."""
         made = self._folder / name

@@ -1,14 +1,10 @@
-"""Benchmark results as lines, as JSON, and as rows in a file."""
+"""Benchmark results as lines and as JSON."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
-from .machine import this_machine
-from .result import Measured, Result, Row, make_row
-
-RESULTS = Path(__file__).parent / "results"
+from .result import Measured, Result
 
 
 def render(result: Result) -> str:
@@ -40,24 +36,3 @@ def render_json(results: Sequence[Result]) -> str:
     if len(results) == 1:
         document |= results[0].ours.figures
     return msgspec.json.encode(document).decode()
-
-
-def save(results: Sequence[Result], folder: Path) -> Path:
-    """Append one JSON row per result to the benchmark's file in `folder`; returns the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{results[0].work.bench}.jsonl"
-    machine = this_machine()
-    with path.open("ab") as file:
-        for result in results:
-            file.write(msgspec.json.encode(make_row(result, machine)) + b"\n")
-    return path
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """All rows below `folder`, the oldest of each benchmark first."""
-    return [
-        msgspec.json.decode(line, type=Row)
-        for path in sorted(folder.glob("*.jsonl"))
-        for line in path.read_bytes().split(b"\n")
-        if line
-    ]
