@@ -190,12 +190,19 @@ def table(
     folder: Annotated[
         Path | None, typer.Argument(help="Folder of rows.", show_default="the package's")
     ] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Put the table between its markers in this file.")
+    ] = None,
 ) -> None:
     """The saved rows as Markdown, the latest of each benchmark."""
     from .store import RESULTS, read_rows
-    from .table import render_table
+    from .table import put_table, render_table
 
-    typer.echo(render_table(read_rows(folder or RESULTS)))
+    rendered = render_table(read_rows(folder or RESULTS))
+    if into is None:
+        typer.echo(rendered)
+    else:
+        put_table(rendered, into)
 
 
 def _run(

@@ -1,10 +1,13 @@
 """Saved rows as a Markdown table."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from ...engine.errors import UsageError
 from .report import number
 from .result import Measured, Result, Row
 
+BEGIN, END = "<!-- begin: branchwise bench table -->", "<!-- end: branchwise bench table -->"
 HEADER = ("work", "branchwise", "peers", "bound", "machine, date")
 
 
@@ -16,6 +19,19 @@ def render_table(rows: Iterable[Row]) -> str:
         latest[_work(row.result)] = row
     lines = [HEADER, ("---",) * len(HEADER), *(_cells(work, row) for work, row in latest.items())]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def put_table(table: str, path: Path) -> None:
+    """Write the table between the two markers in the file; `UsageError` where it does not have them."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from None
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"{path} has no place for the table: it needs the lines {BEGIN} and {END}")
+    path.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
 def _work(result: Result) -> str:

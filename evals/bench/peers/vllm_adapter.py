@@ -20,8 +20,8 @@ class Peer:
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_LOGGING_LEVEL": "WARNING",
             "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": str(threads),
         }
+        os.environ.pop("OMP_NUM_THREADS", None)  # it chooses for itself, within the cores that it is bound to
         import vllm  # pyright: ignore[reportMissingImports]
 
         self._sampling = vllm.SamplingParams
