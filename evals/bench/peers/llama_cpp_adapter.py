@@ -54,7 +54,7 @@ class Peer:
         if not self._model:
             raise ValueError(f"{model} does not load")
         params = llama_cpp.llama_context_default_params()
-        cells = sequences * positions
+        cells = max(sequences * positions, STEP_TOKENS)
         params.n_ctx = min(MOST_CELLS, cells) if prefix_cache else cells
         params.n_seq_max = CACHED_SEQUENCES if prefix_cache else sequences
         params.kv_unified = prefix_cache
