@@ -118,9 +118,11 @@ class OwnedKv:
         return True
 
     def _fits(self, positions: int) -> bool:
-        if self.cap is not None and self.owned + positions > self.cap:
+        owned = self.owned + positions
+        if self.cap is not None and owned > self.cap:
             return False
-        self.peak = max(self.peak, self.owned + positions)
+        if owned > self.peak:
+            self.peak = owned
         return True
 
     def _park_one(self, spared: KvHolder) -> bool:

@@ -82,17 +82,19 @@ class Ledger:
         A refusal is remembered: the search ends with reason budget if it ends with no work it may do.
         """
         with self.lock:
+            budget = self.budget
             left = self.tokens_left(answering=answering)
             covered = (
                 (left is None or tokens <= left)
-                and (self.budget.flops is None or self.flops_spent + flops <= self.budget.flops)
-                and self.seconds_left != 0.0
+                and (budget.flops is None or self.flops_spent + flops <= budget.flops)
+                and (budget.seconds is None or self.seconds_left != 0.0)
             )
             if not covered:
                 self.refused = True
                 return False
-            if not all(cap.covers(tokens, flops) for cap in caps):
-                return False
+            for cap in caps:
+                if not cap.covers(tokens, flops):
+                    return False
             self.tokens_spent += tokens
             self.flops_spent += flops
             for cap in caps:

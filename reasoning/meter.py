@@ -26,22 +26,23 @@ class BranchMeter:
 
     def grant(self, work: Work) -> Verdict:
         """Called on the engine's thread while it plans."""
-        run = self._run
-        with run.ledger.lock:
-            if self._ticket.suspended and not run.try_resume(self._ticket, self._track.holder):
+        run, ticket, tokens = self._run, self._ticket, work.tokens
+        clock, ledger = run.clock, run.ledger
+        with ledger.lock:
+            if ticket.suspended and not run.try_resume(ticket, self._track.holder):
                 return Verdict.YIELD
-            if not run.clock.may_grant(self._ticket, scarce=run.scarce(answering=self._answering)):
+            if clock.reproducible and not clock.may_grant(ticket, scarce=run.scarce(answering=self._answering)):
                 return Verdict.DEFER
-            if work.tokens and work.model == run.policy:
-                room = run.kv.ask(self._track.holder, work.tokens, self._ticket, run.clock)
+            if tokens and work.model == run.policy:
+                room = run.kv.ask(self._track.holder, tokens, ticket, clock)
                 if room is not Room.HERE:
                     return run.no_room(room)
             flops = self._flops(work)
-            if not run.ledger.charge(work.tokens, flops, self._caps, answering=self._answering):
+            if not ledger.charge(tokens, flops, self._caps, answering=self._answering):
                 return Verdict.REFUSED
-            self._book(work, 1)
-            if work.tokens:
-                run.clock.granted(self._ticket)
+            self._book(work, flops, 1)
+            if tokens:
+                clock.granted(ticket)
             return Verdict.GRANTED
 
     def commit(self, work: Work) -> None:
@@ -57,8 +58,9 @@ class BranchMeter:
         """The work was granted and never executed."""
         run = self._run
         with run.ledger.lock:
-            run.ledger.refund(work.tokens, self._flops(work), self._caps)
-            self._book(work, -1)
+            flops = self._flops(work)
+            run.ledger.refund(work.tokens, flops, self._caps)
+            self._book(work, flops, -1)
             if work.tokens:
                 run.clock.refunded(self._ticket)
 
@@ -66,19 +68,23 @@ class BranchMeter:
         cost = self._run.models[work.model].cost
         return cost.rows(work.start, work.start + work.rows) + cost.heads(len(work.heads))
 
-    def _book(self, work: Work, sign: int) -> None:
+    def _book(self, work: Work, flops: int, sign: int) -> None:
         """Attribute the work to the nodes that hold its positions, and count it where `Usage` shows it."""
         run, track = self._run, self._track
-        cost = run.models[work.model].cost
-        track.charge_rows(work.start, work.rows, cost, sign)
-        for position in work.heads:
-            track.charge(position, sign * cost.heads(1))
+        if work.rows == 1 and work.heads == (work.start,):
+            track.charge(work.start, sign * flops)
+        else:
+            cost = run.models[work.model].cost
+            track.charge_rows(work.start, work.rows, cost, sign)
+            for position in work.heads:
+                track.charge(position, sign * cost.heads(1))
         if work.kind is WorkKind.SCORE:
             run.ledger.scored_tokens += sign * work.rows
-        else:
+        elif work.start < track.prompt_stop:
             run.ledger.prompt_tokens += sign * track.prompt_rows(work.start, work.rows)
-        if work.tokens:
-            track.grow(sign * work.tokens)
+        tokens = sign * work.tokens
+        if tokens:
+            track.open_node.tokens_spent += tokens
             if work.model == run.policy:
-                run.kv.resize(track.open_node, sign * work.tokens)
-            run.admission.count(self._ticket.path, sign * work.tokens)
+                run.kv.resize(track.open_node, tokens)
+            run.admission.count(self._ticket.path, tokens)

@@ -22,7 +22,7 @@ class Track:
         self.open_node = open_node
         self._nodes = nodes
         self._starts = [node.start for node in nodes] if starts is None else starts
-        self._prompt_stop = nodes[0].start + nodes[0].length if nodes else 0
+        self.prompt_stop = nodes[0].start + nodes[0].length if nodes else 0
         self.open_charges: dict[int, int] = {}
 
     def charge(self, position: int, flops: int) -> None:
@@ -51,8 +51,4 @@ class Track:
 
     def prompt_rows(self, start: int, rows: int) -> int:
         """How many of the rows belong to the prompt."""
-        return max(0, min(start + rows, self._prompt_stop) - start)
-
-    def grow(self, tokens: int) -> None:
-        """Book tokens that were granted to the open node."""
-        self.open_node.tokens_spent += tokens
+        return max(0, min(start + rows, self.prompt_stop) - start)
