@@ -41,8 +41,10 @@ class Committer:
             self._write(span, draft.step_id)
         for span in spans:
             self._settle(span, drawn)
-            self._family.detach_ready_members(span.holder)
-            self._read(span, scores.get(span.holder.id))
+            if span.holder.members:
+                self._family.detach_ready_members(span.holder)
+            if isinstance(span.driver, ScoreRequest):
+                self._read(span, span.driver, scores.get(span.holder.id))
         for span in spans:
             for request in span.samplers:
                 self.take(request, drawn[request.seq.id])
@@ -89,10 +91,7 @@ class Committer:
             if request.grant is not None:
                 request.grant.commit(span.end, sampled=request in gained)
 
-    def _read(self, span: PlannedSpan, found: SpanScores | None) -> None:
-        request = span.driver
-        if not isinstance(request, ScoreRequest):
-            return
+    def _read(self, span: PlannedSpan, request: ScoreRequest, found: SpanScores | None) -> None:
         rewards: Seq[float] = found.rewards if found else ()
         logprobs: Seq[float] = found.logprobs if found else ()
         request.gather(span.end, span.reads, rewards, logprobs)

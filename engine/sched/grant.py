@@ -23,13 +23,15 @@ class Grant:
         work = self.open
         if work is None:
             return
+        rows_done, heads_done = end >= work.start + work.rows, not work.heads or work.heads[-1] < end
+        if rows_done and heads_done and (sampled or not work.tokens):
+            self.open = None
+            self._meter.commit(work)
+            return
         rows = min(max(end - work.start, 0), work.rows)
         heads = tuple(position for position in work.heads if position < end)
         tokens = work.tokens if sampled else 0
-        if rows == work.rows and tokens == work.tokens and len(heads) == len(work.heads):
-            self.open = None
-            self._meter.commit(work)
-        elif rows or heads or tokens:
+        if rows or heads or tokens:
             self.open = msgspec.structs.replace(
                 work,
                 start=work.start + rows,

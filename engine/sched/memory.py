@@ -3,7 +3,8 @@ made here.
 """
 
 from collections import Counter
-from typing import NamedTuple
+
+import msgspec
 
 from ..kv.account import Account
 from ..kv.pins import Pins
@@ -14,7 +15,7 @@ from .plan import Copy
 from .sequence import Sequence
 
 
-class Reservation(NamedTuple):
+class Reservation(msgspec.Struct, frozen=True, gc=False):
     """Blocks taken for the writes of one planned span; `blocks` is the table it will have. Nothing is
     committed yet.
     """
@@ -228,12 +229,13 @@ class ModelMemory:
         start = seq.computed
         if end <= start:
             return
+        account, copy = seq.account, reservation.copy
         for block in reservation.fresh:
-            seq.account.hold(block, 0)
-        copy = reservation.copy
+            account.hold(block, 0)
         seq.table.assign(reservation.blocks)
         if copy is not None:
             self._move_to_copy(seq, copy)
+        self._touched.add(account)
         for number in range(start // self.block_size, len(seq.table)):
             self._fill(seq, number, end)
         self.set_computed(seq, end)
@@ -266,7 +268,6 @@ class ModelMemory:
         block = seq.table.blocks[number]
         filled = min(self.block_size, end - number * self.block_size)
         seq.account.grow(filled - self.pool.filled[block])
-        self._touched.add(seq.account)
         self.pool.filled[block] = filled
 
     def _publish(self, seq: Sequence) -> None:

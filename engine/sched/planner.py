@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from ..errors import CapacityError
 from .board import Board
@@ -18,7 +19,7 @@ from .request import ExtendRequest, Request, RequestState
 from .sequence import Sequence
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, gc=False):
     """Where a request's next rows are: rows `start <= p < end` of `holder`."""
 
     holder: Sequence

@@ -5,6 +5,8 @@ import enum
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from ..errors import HandleError
 from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
 from ..sampling.rules import row_rules
@@ -54,7 +56,7 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
-class Delta(NamedTuple):
+class Delta(msgspec.Struct, frozen=True, gc=False):
     """A token that a streaming request gained in a step."""
 
     request: int
