@@ -140,7 +140,7 @@ class EngineLoop:
         """Run each model's part. One that raises fails its own requests and no others."""
         results: dict[str, ModelResult] = {}
         failures: dict[str, Exception] = {}
-        began = self._timings.tick()
+        began = now = self._timings.tick()
         self._watchdog.enter(plan.step_id, began)
         for part in plan.models:
             try:
@@ -148,8 +148,10 @@ class EngineLoop:
             except Exception as error:
                 failures[part.model] = error
                 log.warning("a step failed", step=plan.step_id, model=part.model, error=repr(error))
+            before, now = now, self._timings.tick()
+            if part.model in results:
+                self._scheduler.timed(part, now - before)
         self._watchdog.leave()
-        self._timings.tick()
         if failures:
             self._scheduler.rollback(plan, failures)
         self._scheduler.commit(plan, results)

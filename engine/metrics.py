@@ -23,6 +23,7 @@ COUNTED = {
     "scheduled_rows": "Rows of all executed steps.",
     "generated_tokens": "Tokens sampled and committed.",
     "accepted_tokens": "Drafted tokens that stayed.",
+    "wasted_rows": "Rows of drafts that did not stay.",
     "cached_tokens": "Positions of new work that the prefix cache held.",
     "recompute_hit_tokens": "Positions lost to a preemption or a parking that the prefix cache still held.",
     "deferred_for_prefix": "Times a request waited a step for a block that another was computing.",
@@ -32,7 +33,7 @@ COUNTED = {
     "refused_requests": "Requests refused because their tenant's queue was full.",
     "spoiled_requests": "Requests ended by values that were not finite.",
 }
-"""Fields of `Counters` that are metrics of their own, with their help."""
+"""Figures of `Counters` that are metrics of their own, with their help."""
 
 
 class EngineMetrics(Collector):

@@ -131,8 +131,8 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     engine only.
 
     Positions unless named otherwise. Each computed row is one of prefill, decode, score, recomputed and
-    draft; `accepted_tokens` are those drafts that stayed, the others were wasted. `kv_peak_tokens` counts a
-    shared position once, `kv_unshared_peak_tokens` once per sequence that holds it.
+    draft (`draft_tokens`); `accepted_tokens` are those drafts that stayed, the others were wasted.
+    `kv_peak_tokens` counts a shared position once, `kv_unshared_peak_tokens` once per sequence that holds it.
     """
 
     computed_flops: int = 0
@@ -154,9 +154,9 @@ class EngineUsage(msgspec.Struct, kw_only=True):
 
 class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
-    search, and of one tenant's requests those with a higher `priority` go first. `speculate` changes neither
-    tokens nor charges, only how many steps they take; a back end without `Capabilities.speculates` does not
-    get one.
+    search, and of one tenant's requests those with a higher `priority` go first. `speculate` changes charges
+    never, and tokens only where it asks for the ratio test: else only how many steps they take. A back end
+    without `Capabilities.speculates` does not get one.
     """
 
     sampling: SamplingParams

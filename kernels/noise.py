@@ -34,6 +34,7 @@ class Purpose(enum.IntEnum):
     TOKEN = 1
     DRAFT = 2
     ACCEPT = 3
+    RESIDUAL = 4
 
 
 def row_keys(seeds: Sequence[int], positions: Sequence[int], purpose: Purpose) -> Tensor:

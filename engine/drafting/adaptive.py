@@ -1,7 +1,5 @@
 """How many tokens are worth drafting: the length at which a step gains most tokens for its time."""
 
-from typing import NamedTuple
-
 DECAY = 0.85
 """Weight of the past per verification: after 16 of them what was assumed at first weighs 0.07 of one."""
 
@@ -12,17 +10,6 @@ PROBE_STEPS = 32
 """Steps without drafts after which a short one is tried again."""
 
 PROBE_LENGTH = 2
-
-
-class VerifyCost(NamedTuple):
-    """A step's time as `fixed_rows + rows`, in the time of one row."""
-
-    fixed_rows: float
-
-    def marginal(self, rows: int) -> float:
-        """Break-even acceptance of the first draft token in a step of `rows` sampled rows: what a row more
-        for each of them adds, as a share of the step."""
-        return rows / (self.fixed_rows + rows)
 
 
 def best_length(acceptance: float, price: float, most: int) -> int:

@@ -6,6 +6,8 @@ time (the online construction, started from any state for the next text).
 """
 
 from collections.abc import Mapping
+from heapq import heappop, heappush
+from itertools import count
 
 ROOT = 0
 
@@ -47,25 +49,44 @@ class SuffixAutomaton:
         self._count(state, token)
         return target
 
-    def followers(self, state: int, k: int, shortest: int, least_share: float) -> list[int]:
-        """At most `k` tokens: each time the one that followed the longest known context most often.
+    def paths(
+        self, state: int, k: int, most: int, shortest: int, least_share: float
+    ) -> list[tuple[int, ...]]:
+        """At most `most` continuations of at most `k` tokens, the likeliest first.
 
-        Ends where that context is shorter than `shortest`, or its best follower had less than `least_share`
-        of the cases.
+        A path takes each time what followed the longest known context most often; another one branches off
+        where what else followed had the largest chance, by the shares of the cases up to there. A path ends
+        where the context is shorter than `shortest`; only what at least `least_share` of the cases went on
+        with is taken.
         """
-        found: list[int] = []
-        while len(found) < k:
-            while state != ROOT and not self._follow[state]:
-                state = self._link[state]
-            counts = self._follow[state]
-            if self._length[state] < shortest or not counts:
-                break
-            best = max(counts, key=counts.__getitem__)
-            if counts[best] < least_share * sum(counts.values()):
-                break
-            found.append(best)
-            state = self._next[state][best]
+        found: list[tuple[int, ...]] = []
+        order = count()
+        branches: list[tuple[float, int, tuple[int, ...], int]] = [(-1.0, next(order), (), state)]
+        while branches and len(found) < most:
+            minus_chance, _, path, place = heappop(branches)
+            while len(path) < k:
+                place, counts = self._longest_followed(place)
+                if self._length[place] < shortest:
+                    break
+                cases = sum(counts.values())
+                likely = [token for token, times in counts.items() if times >= least_share * cases]
+                if not likely:
+                    break
+                best, *others = sorted(likely, key=counts.__getitem__, reverse=True)
+                for other in others:
+                    branch = (minus_chance * counts[other] / cases, next(order), (*path, other))
+                    heappush(branches, (*branch, self._next[place][other]))
+                minus_chance *= counts[best] / cases
+                path, place = (*path, best), self._next[place][best]
+            if path:
+                found.append(path)
         return found
+
+    def _longest_followed(self, state: int) -> tuple[int, Mapping[int, int]]:
+        """The longest suffix of a context behind which something stood, and how often what did."""
+        while state != ROOT and not self._follow[state]:
+            state = self._link[state]
+        return state, self._follow[state]
 
     def _new(self, length: int, link: int) -> int:
         self._next.append({})

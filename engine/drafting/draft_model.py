@@ -1,10 +1,11 @@
 """A smaller model of the engine writes the drafts, on mirrors of the sequences it drafts for.
 
 A mirror is an ordinary sequence of the draft model, and a draft an ordinary request on it: its own pool, its
-own `computed`, preemption, chunks and prefix cache are the scheduler's. It has the target's seed, so it draws
-with the target's noise at every position: it agrees where the two distributions put the same token first
-under that noise. What was rejected is cut off the mirror, and what the target took instead is appended:
-`computed` chases `known` there too, the bonus token included.
+own `computed`, preemption, chunks and prefix cache are the scheduler's. It has the target's seed. To be
+verified by coupled noise it draws with the target's noise at every position: it agrees where the two
+distributions put the same token first under that noise. For the ratio test it draws with noise apart, and
+hands over the distributions that it drew from. What was rejected is cut off the mirror, and what the target
+took instead is appended: `computed` chases `known` there too, the bonus token included.
 
 While a draft is being written its target is held, and verifies all of it in one step afterwards.
 """
@@ -13,25 +14,51 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from itertools import count
 
+import msgspec
+
 from ..protocol import ExtendParams, SeqId, Unlimited
+from ..sampling.drafting import Drafted, Drafting, Proposal
 from ..sched.board import Board
 from ..sched.draft import Draft
 from ..sched.family import Family
 from ..sched.memory import ModelMemory
+from ..sched.plan import Drawn
 from ..sched.request import ExtendRequest, RequestState
 from ..sched.sequence import Sequence
 from ..text.stop import Stop, StopRule
+from .params import DraftModel
 
 
 class _Mirror:
     """`tokens` of `sequence` agree with the target's up to `base`, its length when the draft began; those
-    behind are the draft."""
+    behind are the draft, and `told` what their draws told."""
 
-    __slots__ = ("base", "sequence")
+    __slots__ = ("base", "sequence", "told")
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
         self.base = 0
+        self.told: list[Drafted] = []
+
+
+class _DraftRequest(ExtendRequest):
+    """Writes a draft, and keeps what its draws tell."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self, request: int, mirror: _Mirror, params: ExtendParams, drafting: Drafting) -> None:
+        super().__init__(request, mirror.sequence, params, Unlimited(), _NeverStops(), streams=False)
+        self.drafting = drafting if any(drafting) else None
+        self._told = mirror.told = []
+
+    @property
+    def drafts_apart(self) -> bool:
+        """Whether it draws for the ratio test."""
+        return self.drafting is not None and self.drafting.own_noise
+
+    def accept(self, found: Drawn) -> Stop | None:
+        self._told.append(found.drafted or Drafted())
+        return super().accept(found)
 
 
 class _Writing:
@@ -39,7 +66,7 @@ class _Writing:
 
     __slots__ = ("own", "target")
 
-    def __init__(self, own: ExtendRequest, target: ExtendRequest) -> None:
+    def __init__(self, own: _DraftRequest, target: ExtendRequest) -> None:
         self.own = own
         self.target = target
 
@@ -55,11 +82,24 @@ class DraftModels:
         self._writing: list[_Writing] = []
         self._request_ids = count(-1, -1)
 
-    def propose(self, sequence: Sequence, k: int) -> Seq[int]:
+    def propose(self, sequence: Sequence, k: int, paths: int) -> Seq[Seq[int]]:
+        """The draft, then what branches off it to the runner-up of each place, from the first on."""
         mirror = self._mirrors.get(sequence.id)
         if mirror is None or mirror.base != sequence.known:
             return ()
-        return mirror.sequence.tokens[mirror.base : mirror.base + k]
+        chain = mirror.sequence.tokens[mirror.base : mirror.base + k]
+        places = enumerate(mirror.told[: min(paths - 1, len(chain))])
+        return [chain, *[[*chain[:place], *told.runners_up] for place, told in places if told.runners_up]]
+
+    def proposals(self, sequence: Sequence) -> list[Proposal]:
+        """The draft for the present end of the sequence, for the ratio test; empty where none was written."""
+        mirror = self._mirrors.get(sequence.id)
+        if mirror is None or mirror.base != sequence.known:
+            return []
+        return [
+            Proposal(token, told.q)
+            for token, told in zip(mirror.sequence.tokens[mirror.base :], mirror.told, strict=True)
+        ]
 
     def observe(self, sequence: Sequence) -> None:
         return None
@@ -77,33 +117,42 @@ class DraftModels:
         mirror = self._mirrors.get(sequence.id)
         return mirror is not None and mirror.base == sequence.known
 
-    def start(self, request: ExtendRequest, model: str, k: int) -> None:
-        """Hold the request until `model` has written `k` tokens, fewer at the end of its context."""
-        memory = self._memories[model]
+    def start(self, request: ExtendRequest, method: DraftModel, k: int) -> bool:
+        """Hold the request until the model has written `k` tokens, fewer at the end of its context; false
+        where there is no room for any."""
+        memory = self._memories[method.model]
         if request.seq.known >= memory.max_len:
-            return
+            return False
         mirror = self._synced(request.seq, memory)
+        sampling = msgspec.structs.replace(
+            request.params.sampling, processed_logprobs=False, top_logprobs=0, stats_top_k=0
+        )
         params = ExtendParams(
-            sampling=request.params.sampling,
+            sampling=sampling,
             stop=StopRule(eos_ids=request.params.stop.eos_ids),
             max_tokens=k,
             order=request.params.order,
             priority=request.params.priority,
         )
-        own = ExtendRequest(
-            next(self._request_ids), mirror.sequence, params, Unlimited(), _NeverStops(), streams=False
-        )
+        drafting = Drafting(own_noise=method.verify == "ratio", runners_up=int(method.paths > 1))
+        own = _DraftRequest(next(self._request_ids), mirror, params, drafting)
         self._board.submit(own)
         self._writing.append(_Writing(own, request))
         request.held = True
+        return True
 
     def collect(self) -> None:
         """Let go of the requests whose draft is written, and of drafts whose request ended."""
         self._drop([w for w in self._writing if RequestState.DONE in (w.own.state, w.target.state)])
 
     def drop_idle(self, draft: Draft) -> bool:
-        """Drafts that got no row in this step hold nobody back: whether there were such."""
-        idle = [w for w in self._writing if not draft.touches(w.own.seq.holder)]
+        """Drafts that got no row in this step hold nobody back: whether there were such. Those for the ratio
+        test, on which the text depends, are waited for as long as anything can run."""
+        idle = [
+            w
+            for w in self._writing
+            if not draft.touches(w.own.seq.holder) and (draft.empty or not w.own.drafts_apart)
+        ]
         self._drop(idle)
         return bool(idle)
 

@@ -11,8 +11,9 @@ class Drafter(Protocol):
     model's, whatever is proposed.
     """
 
-    def propose(self, sequence: Sequence, k: int) -> Seq[int]:
-        """At most `k` tokens that may follow; none where nothing is likely."""
+    def propose(self, sequence: Sequence, k: int, paths: int) -> Seq[Seq[int]]:
+        """At most `paths` continuations of at most `k` tokens each, the likeliest first; none where nothing
+        is likely."""
         ...
 
     def observe(self, sequence: Sequence) -> None:

@@ -21,7 +21,7 @@ class NgramDrafter:
     def __init__(self) -> None:
         self._indexes: dict[SeqId, _PairIndex] = {}
 
-    def propose(self, sequence: Sequence, k: int) -> Seq[int]:
+    def propose(self, sequence: Sequence, k: int, paths: int) -> Seq[Seq[int]]:
         self.observe(sequence)
         tokens = sequence.tokens
         place = self._indexes[sequence.id].longest_match(tokens)
@@ -29,7 +29,7 @@ class NgramDrafter:
             return ()
         # Copying past the end goes on with what was just copied, as a loop does.
         period = len(tokens) - place
-        return [tokens[place + offset % period] for offset in range(k)]
+        return [[tokens[place + offset % period] for offset in range(k)]]
 
     def observe(self, sequence: Sequence) -> None:
         index = self._indexes.get(sequence.id)

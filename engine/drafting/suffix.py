@@ -20,40 +20,47 @@ LEAST_SHARE = 0.3
 MOST_TOKENS = 1 << 16
 """Tokens of one group that are remembered: a state takes about 0.5 kB, so a corpus stays under 64 MB."""
 
+_GroupKey = SeqId | tuple[Account, str]
+
 
 class SuffixDrafter:
-    """One automaton per group: the sequences of one account (a search) under one namespace."""
+    """One automaton per group: the sequences of one account (a search) under one namespace; with `alone` each
+    sequence is a group of its own, whose drafts depend on nothing else."""
 
-    def __init__(self) -> None:
-        self._groups: dict[tuple[Account, str], Group] = {}
+    def __init__(self, *, alone: bool = False) -> None:
+        self._alone = alone
+        self._groups: dict[_GroupKey, Group] = {}
 
-    def propose(self, sequence: Sequence, k: int) -> Seq[int]:
+    def propose(self, sequence: Sequence, k: int, paths: int) -> Seq[Seq[int]]:
         group = self.group(sequence)
         group.follow(sequence)
         cursor = group.cursors[sequence.id]
         if cursor.count < sequence.known:  # the corpus is full
             return ()
-        return group.automaton.followers(cursor.state, k, SHORTEST, LEAST_SHARE)
+        return group.automaton.paths(cursor.state, k, paths, SHORTEST, LEAST_SHARE)
 
     def observe(self, sequence: Sequence) -> None:
         self.group(sequence).follow(sequence)
 
     def forget(self, sequence: Sequence) -> None:
         """What the branch wrote stays with its group, until the last sequence of the search has ended."""
-        key = (sequence.account, sequence.namespace)
+        key = self._key(sequence)
         group = self._groups.get(key)
         if group is not None:
             group.cursors.pop(sequence.id, None)
-            if sequence.account.sequences == 0:
+            if self._alone or sequence.account.sequences == 0:
                 del self._groups[key]
 
     def group(self, sequence: Sequence) -> "Group":
         """The corpus that the sequence reads from and adds to."""
-        key = (sequence.account, sequence.namespace)
+        key = self._key(sequence)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group()
         return group
+
+    def _key(self, sequence: Sequence) -> _GroupKey:
+        return sequence.id if self._alone else (sequence.account, sequence.namespace)
 
 
 class _Cursor:

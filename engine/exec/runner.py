@@ -111,6 +111,7 @@ class Runner:
             packed, hidden = self._forward(plan.spans)
             scores = self._scores(plan.spans, packed, hidden)
             drawn, not_drawn = self._draw(plan, packed, hidden)
+            self._wipe_unsound_drafts(plan.spans, not_drawn)
             return ModelResult(drawn=drawn, scores=scores, not_drawn=not_drawn)
 
     def _forward(self, spans: Sequence[Span]) -> tuple[_Packed, Tensor]:
@@ -249,9 +250,29 @@ class Runner:
         found = self._sampler.draw(parts[0] if len(parts) == 1 else torch.cat(parts), draws)
         return _sorted_out(samples, found)
 
+    def _wipe_unsound_drafts(self, spans: Sequence[Span], not_drawn: Sequence[NotDrawn]) -> None:
+        """A draft with a row that is not finite leaves nothing: the slots behind the known tokens may be
+        looked at, though masked, before they are written again."""
+        unsound = {found.seq for found in not_drawn if not found.finite}
+        for span in spans:
+            if span.drafted and span.seq in unsound:
+                end = span.start + len(span.tokens)
+                positions = torch.arange(end - span.drafted - 1, end)
+                blocks = torch.tensor(span.blocks)[positions // self.cache.block_size]
+                self.cache.clear_slots(blocks, positions % self.cache.block_size)
+
 
 def _draw_from(row: int, sample: Sample) -> Draw:
-    return Draw(row, sample.seed, sample.position, sample.params, sample.rules)
+    return Draw(
+        row,
+        sample.seed,
+        sample.position,
+        sample.params,
+        sample.rules,
+        sample.drafted,
+        sample.proposal,
+        sample.drafting,
+    )
 
 
 def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> _Draws:
@@ -259,9 +280,9 @@ def _sorted_out(samples: Sequence[Sample], found: Sequence[Token | NoToken]) -> 
     not_drawn: list[NotDrawn] = []
     for sample, one in zip(samples, found, strict=True):
         if isinstance(one, NoToken):
-            not_drawn.append(NotDrawn(sample.seq, one.reason, ahead=sample.ahead, finite=one.finite))
+            not_drawn.append(NotDrawn(sample.seq, one.reason, sample.node, one.finite))
         else:
-            drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail, sample.ahead))
+            drawn.append(Drawn(sample.seq, one.id, one.logprob, one.detail, sample.node, one.drafted))
     return _Draws(tuple(drawn), tuple(not_drawn))
 
 

@@ -53,6 +53,12 @@ class TokenCounts:
         child._slots = self._slots.copy()
         return child
 
+    def ahead(self, drafted: Sequence[int]) -> "TokenCounts":
+        """The counts as they were if `drafted` tokens stood on the sequence too."""
+        counts = self.fork()
+        counts._add(drafted, 1, behind=True)
+        return counts
+
     def _add(self, tokens: Sequence[int], sign: int, *, behind: bool) -> None:
         times = Counter(tokens)
         self._make_room([token for token in times if token not in self._slots])

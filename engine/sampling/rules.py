@@ -18,6 +18,10 @@ class Penalties(NamedTuple):
     frequency: float
     counts: TokenCounts
 
+    def behind(self, drafted: tuple[int, ...]) -> "Penalties":
+        """The penalties of a row that has `drafted` tokens more before it."""
+        return self._replace(counts=self.counts.ahead(drafted)) if drafted else self
+
 
 class RowRules(NamedTuple):
     """Ids are int64 arrays, `bias` is fp32 beside `bias_ids`. `end_ids` can be drawn for the positions from

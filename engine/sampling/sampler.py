@@ -16,6 +16,8 @@ from torch import Tensor
 from ...kernels.dispatch import make_drawing
 from ...kernels.noise import Purpose, exponential, row_keys
 from .detail import TokenDetail
+from .drafting import Drafted
+from .ratio import speculative_draw
 from .target import Draw, Target
 from .telling import Rows, told
 from .transforms import filtered, is_greedy, is_plain, tempered
@@ -30,6 +32,7 @@ class Token(NamedTuple):
     id: int
     logprob: float
     detail: TokenDetail | None = None
+    drafted: Drafted | None = None
 
 
 class NoToken(NamedTuple):
@@ -60,21 +63,28 @@ class Sampler:
             index = torch.tensor(rows, device=logits.device)
             logits, normaliser = logits.index_select(0, index), normaliser.index_select(0, index)
         target = self._target.rows(logits, draws)
-        tokens = self._tokens(target, draws)
+        told_of: list[Drafted | None] = [None] * len(draws)
+        tokens = self._tokens(target, draws, told_of)
         places = tokens[:, None]
         logprobs = logits.gather(-1, places)[:, 0] - normaliser
         scores = target.gather(-1, places)[:, 0]
         details = told(Rows(logits, normaliser, target), [draw.params for draw in draws], tokens)
         columns = torch.stack((tokens.double(), logprobs.double(), scores.double())).tolist()
         return [
-            _result(draw, int(token), logprob, score, detail)
-            for draw, token, logprob, score, detail in zip(draws, *columns, details, strict=True)
+            _result(draw, int(token), logprob, score, detail, drafted)
+            for draw, token, logprob, score, detail, drafted in zip(
+                draws, *columns, details, told_of, strict=True
+            )
         ]
 
-    def _tokens(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-        """Drawn ids, int64 [draws]; `logits` has one row per draw."""
-        greedy, plain, narrow = [], [], []
+    def _tokens(self, logits: Tensor, draws: Sequence[Draw], told_of: list[Drafted | None]) -> Tensor:
+        """Drawn ids, int64 [draws]; `logits` has one row per draw. What a draft model's draw tells goes into
+        `told_of`."""
+        greedy, plain, narrow, speculating = [], [], [], []
         for index, draw in enumerate(draws):
+            if draw.proposal is not None or draw.drafting is not None:
+                speculating.append(index)
+                continue
             kind = greedy if is_greedy(draw.params) else plain if is_plain(draw.params) else narrow
             kind.append(index)
         parts = ((greedy, _most_likely), (plain, self._draw_plain), (narrow, self._draw_filtered))
@@ -86,6 +96,8 @@ class Sampler:
             if members:
                 index = torch.tensor(members, device=logits.device)
                 tokens[index] = choose(logits.index_select(0, index), [draws[member] for member in members])
+        for member in speculating:
+            tokens[member], told_of[member] = speculative_draw(logits[member], draws[member], self._vocab)
         return tokens
 
     def _draw_plain(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -123,7 +135,12 @@ def _keys(draws: Sequence[Draw], device: torch.device) -> Tensor:
 
 
 def _result(
-    draw: Draw, token: int, logprob: float, score: float, detail: TokenDetail | None
+    draw: Draw,
+    token: int,
+    logprob: float,
+    score: float,
+    detail: TokenDetail | None,
+    drafted: Drafted | None,
 ) -> Token | NoToken:
     """`logprob` is of the raw row, `score` of the row that the token was drawn from."""
     if score == -math.inf and draw.rules is not None:
@@ -136,4 +153,4 @@ def _result(
             f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers",
             finite=False,
         )
-    return Token(token, logprob, detail)
+    return Token(token, logprob, detail, drafted)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .drafting import Drafting, Proposal
 from .params import SamplingParams
 from .rules import Penalties, RowRules
 
@@ -18,13 +19,17 @@ _IMPOSSIBLE = float("-inf")
 
 
 class Draw(NamedTuple):
-    """Sample the token for `position` of a branch with `seed` from row `row` of the logits."""
+    """Sample the token for `position` of a branch with `seed` from row `row` of the logits; the other fields
+    are those of `sched.plan.Sample`."""
 
     row: int
     seed: int
     position: int
     params: SamplingParams
     rules: RowRules | None = None
+    drafted: tuple[int, ...] = ()
+    proposal: Proposal | None = None
+    drafting: Drafting | None = None
 
 
 class _Ruled(NamedTuple):
@@ -33,6 +38,12 @@ class _Ruled(NamedTuple):
     row: int
     position: int
     rules: RowRules
+    drafted: tuple[int, ...]
+
+    @property
+    def penalties(self) -> Penalties | None:
+        """With the counts of what stands before the position, drafted tokens included."""
+        return self.rules.penalties and self.rules.penalties.behind(self.drafted)
 
 
 class Target:
@@ -47,7 +58,7 @@ class Target:
         returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, in this
         order."""
         ruled = [
-            _Ruled(row, draw.position, draw.rules)
+            _Ruled(row, draw.position, draw.rules, draw.drafted)
             for row, draw in enumerate(draws)
             if draw.rules is not None and draw.rules.changes(draw.position)
         ]
@@ -56,7 +67,7 @@ class Target:
         target = self._copy(logits)
         _add_bias(target, ruled)
         _keep_allowed(target, ruled)
-        _penalise(target, [(one.row, one.rules.penalties) for one in ruled if one.rules.penalties])
+        _penalise(target, [(one.row, penalties) for one in ruled if (penalties := one.penalties)])
         _hold_ends_back(target, [one for one in ruled if one.rules.holds_back(one.position)])
         return target
 

@@ -97,6 +97,18 @@ def filtered(scores: Tensor, params: Sequence[SamplingParams]) -> Candidates:
         return Candidates(ids, values.masked_fill(~kept, float("-inf")))
 
 
+def distribution(target: Tensor, params: SamplingParams) -> Tensor:
+    """What a draw from the `target` logits [vocab] under temperature and filters follows: probabilities fp32
+    [vocab]."""
+    if is_greedy(params):
+        return torch.zeros_like(target).index_fill_(0, target.argmax(-1, keepdim=True), 1.0)
+    scores = tempered(target[None], [params])
+    if is_plain(params):
+        return scores.softmax(-1)[0]
+    ids, scores = filtered(scores, [params])
+    return torch.zeros_like(target).index_copy_(0, ids[0], scores.softmax(-1)[0])
+
+
 def processed_logprobs(target: Tensor, params: Sequence[SamplingParams], tokens: Tensor) -> Tensor:
     """Natural-log probability, fp32 [rows], of each row's drawn token (int64 [rows]) in the distribution that
     it was drawn from: the `target` logits [rows, vocab] under temperature and filters. 0 where the draw was

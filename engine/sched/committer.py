@@ -32,7 +32,7 @@ class Committer:
     def commit(self, draft: Draft, model: str, result: ModelResult) -> None:
         spans, draws = draft.of_model(model)
         scores = {found.seq: found for found in result.scores}
-        drawn: _Found = {one.seq: one for one in (*result.drawn, *result.not_drawn) if one.ahead == 0}
+        drawn: _Found = {one.seq: one for one in (*result.drawn, *result.not_drawn) if one.node == 0}
         spoiled = spoiled_sequences(result)
         if spoiled:
             spans = [span for span in spans if not self._spoil_span(span, spoiled)]
@@ -128,15 +128,19 @@ class Committer:
         self.take(request, found)
 
     def _spoil_span(self, span: PlannedSpan, spoiled: set[SeqId]) -> bool:
-        """End the requests of a span whose values are not finite, and keep its KV from everybody. False for
-        any other span."""
+        """End the requests of a span whose values are not finite, and keep its KV from everybody; with a
+        draft behind it, whose doing that may be, it is as if the span had not been planned. False for any
+        other span."""
         holder = span.holder
         if holder.id not in spoiled and not any(request.seq.id in spoiled for request in span.samplers):
             return False
         rows = span.rows
         self._counters.failed_rows += rows
         holder.memory.give_back(span.reservation)
-        span.drop_ahead()
+        if span.ahead is not None:
+            span.drop_ahead()
+            span.redone = True
+            return True
         holder.memory.hide(holder)
         if span.keeps:
             self._kept.never_needed(holder)
@@ -171,9 +175,10 @@ class Committer:
 
 def spoiled_sequences(result: ModelResult) -> set[SeqId]:
     """Sequences whose row gave a value that is not finite: NaN or infinite logits leave no finite
-    log-probability of any token."""
-    spoiled = {found.seq for found in result.drawn if not isfinite(found.logprob)}
-    spoiled.update(found.seq for found in result.not_drawn if not found.finite)
+    log-probability of any token. Rows behind a draft do not count: that they are reached at all is not
+    known."""
+    spoiled = {found.seq for found in result.drawn if found.node == 0 and not isfinite(found.logprob)}
+    spoiled.update(found.seq for found in result.not_drawn if found.node == 0 and not found.finite)
     for found in result.scores:
         if not all(map(isfinite, found.rewards)) or not all(map(isfinite, found.logprobs)):
             spoiled.add(found.seq)

@@ -25,7 +25,8 @@ class Counters(msgspec.Struct):
     recomputed_rows: int = 0
     """Rows computed again after a preemption, a parking or an eviction; never part of the three above."""
     drafted_rows: int = 0
-    """Rows of drafted tokens, accepted or not."""
+    """Rows of drafts, accepted or not: one per token, and on each further path of a tree the last known
+    token's once more."""
     failed_rows: int = 0
     """Rows of steps that raised, and rows whose values were not finite."""
 
@@ -46,6 +47,11 @@ class Counters(msgspec.Struct):
     """Requests refused because their tenant's queue was full."""
     spoiled_requests: int = 0
     """Requests ended by values that were not finite."""
+
+    @property
+    def wasted_rows(self) -> int:
+        """Rows of drafts that did not stay."""
+        return self.drafted_rows - self.accepted_tokens
 
     def rows_by_kind(self) -> int:
         """The sum that equals `scheduled_rows`."""

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from ..kv.prefix import BlockHash
 from ..protocol import SeqId
-from .ahead import Ahead
+from ..sampling.drafting import Proposal
+from .ahead import Ahead, Path
 from .fairness import StepShares
 from .kept import KeptRows
 from .memory import ModelMemory, Reservation
-from .plan import KeptSample, ModelPlan, Sample, Span, StepPlan
+from .plan import Copy, KeptSample, ModelPlan, Sample, Span, StepPlan
 from .request import ExtendRequest, Request, ScoreRequest
 from .sequence import Sequence
 
@@ -23,7 +26,9 @@ class PlannedSpan:
         "end",
         "holder",
         "keeps",
+        "proposal",
         "reads",
+        "redone",
         "reservation",
         "samplers",
         "start",
@@ -42,6 +47,10 @@ class PlannedSpan:
         self.samplers: list[ExtendRequest] = []
         self.keeps = False
         self.ahead: Ahead | None = None
+        self.proposal: Proposal | None = None
+        """What its last row tests, with or without rows ahead."""
+        self.redone = False
+        """Its rows were not finite, perhaps for its draft's sake: they are computed again without one."""
         self.reads: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         if isinstance(driver, ScoreRequest):
             self.reads = driver.reads(start, end)
@@ -49,13 +58,20 @@ class PlannedSpan:
     @property
     def rows(self) -> int:
         """Rows to compute, those of a draft included."""
-        return self.end - self.start + (len(self.ahead.tokens) if self.ahead is not None else 0)
+        return self.end - self.start + (self.ahead.rows if self.ahead is not None else 0)
 
     def drop_ahead(self) -> None:
         """Give back what was taken for a draft and not used."""
         if self.ahead is not None:
-            self.holder.memory.pool.drop_all(self.ahead.fresh)
+            self.holder.memory.pool.drop_all(self.ahead.take_blocks())
             self.ahead = None
+
+    def copies(self) -> Iterable[Copy]:
+        """Blocks to copy before the step."""
+        if self.reservation.copy is not None:
+            yield self.reservation.copy
+        if self.ahead is not None:
+            yield from self.ahead.copies()
 
     def requests(self) -> Iterable[Request]:
         """All that have rows or samples in this span, each once."""
@@ -64,27 +80,48 @@ class PlannedSpan:
             if request is not self.driver:
                 yield request
 
-    def freeze(self) -> Span:
-        holder = self.holder
+    def freeze(self) -> tuple[Span, ...]:
+        """Its own span, and one for each further path of its draft."""
+        holder, ahead = self.holder, self.ahead
         self.keeps = self._samples_later()
         source = self.driver.seq.tokens
         rewards, logprobs = self.reads
-        tokens, blocks, drafted = source[self.start : self.end], self.reservation.blocks, 0
-        if self.ahead is not None:
-            tokens = [*tokens, *self.ahead.tokens]
-            blocks = (*blocks, *self.ahead.fresh) if self.ahead.fresh else blocks
-            drafted = len(self.ahead.tokens)
-        return Span(
+        own = Span(
             seq=holder.id,
             start=self.start,
-            tokens=tuple(tokens),
-            blocks=blocks,
+            tokens=tuple(source[self.start : self.end]),
+            blocks=self.reservation.blocks,
             write_from=self.write_from,
-            samples=tuple([draw(r, ahead) for r in self.samplers for ahead in range(drafted + 1)]),
+            samples=tuple([draw(request, proposal=self.proposal) for request in self.samplers]),
             keep_logits=self.keeps,
             reward_at=rewards,
             logprob_at=logprobs,
             targets=tuple(source[row + 1] for row in logprobs),
+        )
+        if ahead is None:
+            return (own,)
+        first, *others = ahead.paths
+        table = own.blocks[: self.start // holder.memory.block_size]
+        return (
+            self._along(own, first, (*own.blocks, *first.blocks) if first.blocks else own.blocks),
+            *[self._along(own, path, (*table, *path.blocks)) for path in others],
+        )
+
+    def _along(self, own: Span, path: Path, blocks: tuple[int, ...]) -> Span:
+        """The rows of one path of the draft, the span's own one before them."""
+        assert self.ahead is not None
+        (request,) = self.samplers
+        proposals = self.ahead.proposals or [None] * len(path.tokens)
+        places = range(path.fresh_from, len(path.tokens))
+        samples = [
+            draw(request, path.tokens[: place + 1], path.nodes[place], proposals[place]) for place in places
+        ]
+        return msgspec.structs.replace(
+            own,
+            tokens=own.tokens + path.tokens,
+            blocks=blocks,
+            samples=(*(own.samples if path is self.ahead.paths[0] else ()), *samples),
+            drafted=len(path.tokens),
         )
 
     def _samples_later(self) -> bool:
@@ -136,7 +173,7 @@ class Draft:
     def add_ahead(self, span: PlannedSpan, ahead: Ahead) -> None:
         """Rows of a draft behind those of a span: no tenant's share pays for what the step has left."""
         span.ahead = ahead
-        self.rows_left -= len(ahead.tokens)
+        self.rows_left -= ahead.rows
 
     def sampled_rows(self, model: str) -> int:
         """Spans of a model whose last row is drawn from."""
@@ -187,8 +224,8 @@ class Draft:
         spans, draws = self.of_model(name)
         return ModelPlan(
             model=name,
-            spans=tuple([span.freeze() for span in spans]),
-            copies=tuple([s.reservation.copy for s in spans if s.reservation.copy is not None]),
+            spans=tuple([part for span in spans for part in span.freeze()]),
+            copies=tuple([copy for span in spans for copy in span.copies()]),
             kept_samples=tuple([KeptSample(drawn.trunk.id, draw(drawn.request)) for drawn in draws]),
             forget=self.forgotten[name],
         )
@@ -203,10 +240,22 @@ class Draft:
             self._producing.add(memory.block_hash(holder, number))
 
 
-def draw(request: ExtendRequest, ahead: int = 0) -> Sample:
-    """The request's next token; with `ahead`, the one that many positions behind it."""
+def draw(
+    request: ExtendRequest, drafted: tuple[int, ...] = (), node: int = 0, proposal: Proposal | None = None
+) -> Sample:
+    """The request's next token; behind tokens of a draft, the one that follows them."""
     seq = request.seq
-    return Sample(seq.id, seq.seed, seq.known + ahead, request.params.sampling, request.rules, ahead)
+    return Sample(
+        seq=seq.id,
+        seed=seq.seed,
+        position=seq.known + len(drafted),
+        params=request.params.sampling,
+        rules=request.rules,
+        drafted=drafted,
+        node=node,
+        proposal=proposal,
+        drafting=request.drafting,
+    )
 
 
 def failed_requests(draft: Draft, model: str) -> list[Request]:

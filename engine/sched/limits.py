@@ -8,8 +8,8 @@ class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
     members. A tenant may have `max_waiting` requests in the queue. `watermark` is the part of a pool that an
     admission leaves to those that run, so that they can grow.
 
-    `verify_fixed_rows`: how many rows more would double the time of a step of few rows. 30 is read off rough
-    timings of the shipped policy, not a median.
+    `verify_fixed_rows`: how many rows more would double the time of a step of few rows, as long as no steps
+    were timed. 30 is read off rough timings of the shipped policy, not a median.
     """
 
     max_rows: int = 2048

@@ -254,14 +254,25 @@ class ModelMemory:
         """Planned copies per source block; empty between steps."""
         return +self._leaving
 
+    def swap_tail(self, seq: Sequence, block: int) -> None:
+        """`seq` holds `block`, with the same KV, in the place of its partial tail."""
+        number = len(seq.table) - 1
+        tail = seq.table.blocks[number]
+        seq.table.replace(number, block)
+        self._hold_instead(seq, block, tail)
+
     def _move_to_copy(self, seq: Sequence, copy: Copy) -> None:
         """`seq` holds the copy from now on and no longer the shared block."""
         self._leaving[copy.source] -= 1
-        self.pool.filled[copy.target] = seq.computed % self.block_size
-        seq.account.hold(copy.target, self.pool.filled[copy.target])
-        seq.account.release(copy.source, self.pool.filled[copy.source])
-        self.pool.drop(copy.source)
+        self._hold_instead(seq, copy.target, copy.source)
         seq.account.usage.copied_blocks += 1
+
+    def _hold_instead(self, seq: Sequence, block: int, dropped: int) -> None:
+        """The table names `block` already, which holds what `dropped` held of the sequence's tail."""
+        self.pool.filled[block] = seq.computed % self.block_size
+        seq.account.hold(block, self.pool.filled[block])
+        seq.account.release(dropped, self.pool.filled[dropped])
+        self.pool.drop(dropped)
 
     def _fill(self, seq: Sequence, number: int, end: int) -> None:
         """Block `number` of `seq` holds its positions below `end`, and no others."""

@@ -6,6 +6,7 @@ import msgspec
 
 from ..protocol import SeqId
 from ..sampling.detail import TokenDetail
+from ..sampling.drafting import Drafted, Drafting, Proposal
 from ..sampling.params import SamplingParams
 from ..sampling.rules import RowRules
 
@@ -16,8 +17,10 @@ TRASH_BLOCK = 0
 class Sample(NamedTuple):
     """Draw the token for `position` of sequence `seq` with that sequence's own noise.
 
-    `rules` are the request's own object, with the counts of its sequence as they stand when the step runs.
-    `ahead` is how many tokens of a draft stand before the position.
+    `rules` are the request's own object, with the counts of its sequence as they stand when the step runs;
+    `drafted` are the tokens of a draft that stand between that sequence and the position. `node` names the
+    row within the draft: 0 for the last known token's, else that of the draft's token with this number.
+    `proposal` asks for the ratio test of a token, `drafting` for a draft model's own draw.
     """
 
     seq: SeqId
@@ -25,7 +28,10 @@ class Sample(NamedTuple):
     position: int
     params: SamplingParams
     rules: RowRules | None = None
-    ahead: int = 0
+    drafted: tuple[int, ...] = ()
+    node: int = 0
+    proposal: Proposal | None = None
+    drafting: Drafting | None = None
 
 
 class Copy(NamedTuple):
@@ -36,16 +42,16 @@ class Copy(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Consecutive rows of one sequence.
+    """Consecutive rows of one sequence. Of a draft that is a tree, each path has a span of its own.
 
     Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers `[0, start +
     len(tokens))`; the same tuple object is passed while the table is unchanged. KV of rows before
     `write_from` already stands in shared or published blocks: those rows are computed and their write goes to
     the trash block. `samples` draw from the row before their position: the last one (several samples for
-    children forked before their first token), or, where the last tokens are a draft, one from each row from
-    the last known token on. `keep_logits` asks the runner to keep the last row under `seq` for later
-    `KeptSample`s. `reward_at` and `logprob_at` are positions within the span: the reward head's value at p,
-    the log-probability of the token at p + 1 (`targets`) given row p.
+    children forked before their first token), or, where the last `drafted` tokens are a draft, one from each
+    row from the last known token on that no other span samples. `keep_logits` asks the runner to keep the
+    last row under `seq` for later `KeptSample`s. `reward_at` and `logprob_at` are positions within the span:
+    the reward head's value at p, the log-probability of the token at p + 1 (`targets`) given row p.
     """
 
     seq: SeqId
@@ -54,6 +60,7 @@ class Span(msgspec.Struct, frozen=True):
     blocks: tuple[int, ...]
     write_from: int
     samples: tuple[Sample, ...] = ()
+    drafted: int = 0
     keep_logits: bool = False
     reward_at: tuple[int, ...] = ()
     logprob_at: tuple[int, ...] = ()
@@ -88,13 +95,14 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 class Drawn(NamedTuple):
     """A sampled token, its raw natural-log probability (temperature 1, nothing masked), and what else
-    `SamplingParams` asked for."""
+    `SamplingParams` and `Sample.drafting` asked for."""
 
     seq: SeqId
     token: int
     logprob: float
     detail: TokenDetail | None = None
-    ahead: int = 0
+    node: int = 0
+    drafted: Drafted | None = None
 
 
 class NotDrawn(NamedTuple):
@@ -103,7 +111,7 @@ class NotDrawn(NamedTuple):
 
     seq: SeqId
     reason: str
-    ahead: int = 0
+    node: int = 0
     finite: bool = True
 
 

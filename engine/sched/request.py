@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import HandleError
 from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..sampling.drafting import Drafting
 from ..sampling.rules import row_rules
 from ..text.stop import Stop
 from .gains import Gains
@@ -118,7 +119,7 @@ class Request(abc.ABC):
 class ExtendRequest(Request):
     """Sample token after token. The last known row is needed for the next token."""
 
-    __slots__ = ("checker", "gains", "max_tokens", "params", "rules", "start", "streams")
+    __slots__ = ("checker", "drafting", "gains", "max_tokens", "params", "rules", "start", "streams")
 
     def __init__(
         self,
@@ -134,6 +135,8 @@ class ExtendRequest(Request):
         self.params = params
         self.checker = checker
         self.streams = streams
+        self.drafting: Drafting | None = None
+        """Set where it writes drafts for another request."""
         self.max_tokens = params.max_tokens
         self.start = seq.known
         self.first = seq.known - 1

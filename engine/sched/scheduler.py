@@ -5,7 +5,7 @@ clock.
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
-from ..drafting.adaptive import VerifyCost
+from ..drafting.cost import VerifyCost
 from ..errors import CapacityError, QueueFullError, StepFailed
 from ..protocol import EngineUsage, ExtendParams, Meter, Pinned, ScoreParams, SeqId
 from ..text.profile import ModelProfile
@@ -22,7 +22,7 @@ from .kept import KeptRows
 from .limits import DEFAULT_LIMITS, StepLimits
 from .memory import ModelMemory
 from .observer import Observer
-from .plan import ModelResult, StepPlan
+from .plan import ModelPlan, ModelResult, StepPlan
 from .planner import Planner
 from .relief import Relief
 from .request import Delta, ExtendRequest, Outcome, Request, ScoreRequest, StopWatch, cancelled_error
@@ -232,6 +232,10 @@ class Scheduler:
                 error.__cause__ = cause
                 self.board.fail(request, error)
 
+    def timed(self, part: ModelPlan, seconds: float) -> None:
+        """One model's part of a step took `seconds`: what speculating costs is read off that."""
+        self.speculation.costs[part.model].observe(sum(len(span.tokens) for span in part.spans), seconds)
+
     def take(self) -> tuple[list[Outcome], list[Delta]]:
         """What ended and what was gained since the last call."""
         return self.board.take()
@@ -250,7 +254,7 @@ class Scheduler:
         rows = draft.rows_of(name)
         for span in draft.of_model(name)[0]:
             span.holder.memory.give_back(span.reservation)
-            self.speculation.give_back(span)
+            span.drop_ahead()
         self._kept.forget_again(name, draft.forgotten[name])
         self.counters.scheduled_rows += rows
         self.counters.failed_rows += rows

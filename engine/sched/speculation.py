@@ -1,34 +1,36 @@
-"""Speculation beside the scheduler: rows for drafts at the end of a plan, and what of them a commit keeps.
+"""Speculation beside the scheduler: which drafts a plan verifies.
 
 Drafts come last. They take rows that a step has left and blocks that are free, never cached ones, so they are
-the first to shrink when either is short. Verification is by coupled noise: each row draws the target's token
-with the sequence's own noise, and a draft is accepted while it equals that token. So what is generated does
-not depend on what was proposed.
+the first to shrink when either is short. Verified by coupled noise, each row draws the target's token with
+the sequence's own noise, and a draft is accepted while it equals that token: what is generated does not
+depend on what was proposed. Under the ratio test it does; so there a draft, once decided, stands until it is
+used up (see `standing`), and only the rows ahead are what a step has left.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from typing import NamedTuple, TypeGuard
 
-from ..drafting.adaptive import DraftLength, VerifyCost
+from ..drafting.adaptive import DraftLength
+from ..drafting.cost import StepCost, VerifyCost
 from ..drafting.draft_model import DraftModels
 from ..drafting.drafter import Drafter
 from ..drafting.ngram import NgramDrafter
 from ..drafting.params import DraftModel, Ngram, Speculate, Suffix
 from ..drafting.suffix import SuffixDrafter
-from ..protocol import SeqId, Verdict
-from .ahead import Ahead
+from ..protocol import SeqId
+from ..sampling.drafting import Proposal
+from .acceptance import Acceptance, Take, Verified
+from .ahead import Ahead, Path, distinct
 from .board import Board
 from .counters import Counters
 from .draft import Draft, PlannedSpan
 from .family import Family
-from .grant import Grant
-from .memory import ModelMemory, Reservation
-from .plan import Drawn, ModelResult, NotDrawn
-from .request import ExtendRequest, Request, RequestState
+from .memory import ModelMemory
+from .plan import Copy, ModelResult
+from .request import ExtendRequest, Request
 from .sequence import Sequence
-
-Take = Callable[[ExtendRequest, Drawn | NotDrawn], None]
-"""Puts a drawn token on the sequence of its request."""
+from .standing import StandingDrafts
 
 
 class _Candidate(NamedTuple):
@@ -39,17 +41,9 @@ class _Candidate(NamedTuple):
     method: Speculate
 
 
-class _Verified(NamedTuple):
-    """A span with drafts, its request, and what was drawn from the span's last row on."""
-
-    span: PlannedSpan
-    ahead: Ahead
-    request: ExtendRequest
-    drawn: list[Drawn | NotDrawn]
-
-
 class Speculation:
-    """Chooses drafts, and accepts them. `cost` says what a verify row costs."""
+    """Chooses drafts, and learns from what became of them. `assumed` says what a verify row costs, until
+    steps were timed."""
 
     def __init__(
         self,
@@ -57,38 +51,48 @@ class Speculation:
         family: Family,
         board: Board,
         take: Take,
-        cost: VerifyCost,
+        assumed: VerifyCost,
         counters: Counters,
         *,
         max_chunk_rows: int,
     ) -> None:
         self._memories = memories
         self._board = board
-        self._take = take
-        self.cost = cost
-        self._counters = counters
+        self._assumed = assumed
         self._max_chunk_rows = max_chunk_rows
+        self._acceptance = Acceptance(board, take, counters)
         self._models = DraftModels(memories, family, board)
         self.drafters: dict[type[Speculate], Drafter] = {
             Ngram: NgramDrafter(),
             Suffix: SuffixDrafter(),
             DraftModel: self._models,
         }
+        self._own_suffix = SuffixDrafter(alone=True)
+        self._standing = StandingDrafts()
         self._lengths: dict[SeqId, DraftLength] = {}
+        self._plain_next: set[SeqId] = set()
+        """Sequences whose next step has no rows ahead: those of the last one gave values that are not
+        finite."""
+        self.costs: Mapping[str, StepCost] = {name: StepCost(assumed) for name in memories}
 
     # In a plan
 
     def prepare(self) -> None:
         """Before a plan: let draft models write for the requests whose next row would decode."""
         self._models.collect()
-        ready = [request for request in self._board.running if _awaits_model(request)]
+        ready = [request for request in self._board.running if self._awaits_model(request)]
         for request in ready:
             method, seq = request.params.speculate, request.seq
-            if isinstance(method, DraftModel) and not self._models.has_draft(seq):
-                price = self.cost.marginal(len(ready)) + self._relative_cost(method.model, seq)
-                length = self._length(seq).choose(min(method.k, _tokens_ahead(request)), price)
-                if length > 0:
-                    self._models.start(request, method.model, length)
+            assert isinstance(method, DraftModel)
+            if method.verify == "ratio":
+                length = self._decided_length(request, method)
+            else:
+                length = self._length(seq).choose(
+                    min(method.k, _tokens_ahead(request)), self._price(method, seq, len(ready))
+                )
+            started = length > 0 and self._models.start(request, method, length)
+            if not started and method.verify == "ratio":
+                self._standing.put(seq, ())
 
     def release_held(self, draft: Draft) -> bool:
         """After a plan: requests whose draft got no row wait no longer. Whether there were such."""
@@ -97,47 +101,87 @@ class Speculation:
     def propose(self, draft: Draft) -> None:
         """Put drafts behind the decoding rows of requests that speculate, as far as it pays and fits."""
         for candidate in _candidates(draft):
-            length = self._wanted(draft, candidate)
-            if length <= 0:
+            span, request, method = candidate
+            if method.verify == "ratio":
+                self._test(draft, candidate)
                 continue
-            tokens = self.drafters[type(candidate.method)].propose(candidate.request.seq, length)
-            if tokens:
-                draft.add_ahead(candidate.span, Ahead(tuple(tokens), _take_free(candidate.span, len(tokens))))
-
-    def give_back(self, span: PlannedSpan) -> None:
-        """The step did not happen, or is over."""
-        span.drop_ahead()
+            length = 0 if request.seq.id in self._plain_next else self._wanted(draft, candidate)
+            if length > 0:
+                drafter = self.drafters[type(method)]
+                self._put_ahead(draft, span, distinct(drafter.propose(request.seq, length, method.paths)))
+            self._plain_next.discard(request.seq.id)
 
     def forget(self, seq: Sequence) -> None:
         """The sequence was cut or has ended."""
-        for drafter in self.drafters.values():
+        for drafter in (*self.drafters.values(), self._own_suffix):
             drafter.forget(seq)
+        self._standing.forget(seq)
 
     def release(self, seq: Sequence) -> None:
         """The sequence has ended."""
         self.forget(seq)
         self._lengths.pop(seq.id, None)
+        self._plain_next.discard(seq.id)
+
+    def _put_ahead(
+        self,
+        draft: Draft,
+        span: PlannedSpan,
+        paths: Seq[tuple[int, ...]],
+        proposals: Seq[Proposal | None] = (),
+    ) -> None:
+        """Rows for the first path, which was cut to fit, and for those of the others that fit whole."""
+        if not paths:
+            return
+        first, *others = paths
+        size, memory = span.holder.memory.block_size, span.holder.memory
+        reserved = len(span.reservation.blocks)
+        taken = [memory.pool.allocate() for _ in range(-(-(span.end + len(first)) // size) - reserved)]
+        found = [Path(first, reserved, taken)]
+        left = min(draft.rows_left, self._max_chunk_rows - 1) - len(first)
+        number, offset = divmod(span.start, size)
+        for tokens in others:
+            count = -(-(span.end + len(tokens)) // size) - number
+            if len(tokens) >= left or memory.pool.free < count:
+                continue
+            left -= len(tokens) + 1
+            blocks = [memory.pool.allocate() for _ in range(count)]
+            copy = Copy(span.holder.table.blocks[number], blocks[0]) if offset else None
+            found.append(Path(tokens, number, blocks, copy))
+        draft.add_ahead(span, Ahead(found, proposals))
 
     def _wanted(self, draft: Draft, candidate: _Candidate) -> int:
-        """The length that pays, within what the method, the end of the request, the step and free blocks
-        allow. A draft model's was chosen when it began."""
-        span, memory = candidate.span, candidate.span.holder.memory
-        room = (len(span.reservation.blocks) + memory.pool.free) * memory.block_size - span.end
-        most = min(
-            candidate.method.k,
-            _tokens_ahead(candidate.request),
-            draft.rows_left,
-            self._max_chunk_rows - 1,
-            room,
-        )
-        if most <= 0 or isinstance(candidate.method, DraftModel):
+        """The length that pays, within what the method and the step allow. A draft model's was chosen when it
+        began."""
+        span, request, method = candidate
+        most = min(method.k, self._room(draft, candidate))
+        if most <= 0 or isinstance(method, DraftModel):
             return most
-        return self._length(candidate.request.seq).choose(
-            most, self.cost.marginal(draft.sampled_rows(memory.name))
-        )
+        rows = draft.sampled_rows(span.holder.memory.name)
+        return self._length(request.seq).choose(most, self._price(method, request.seq, rows))
 
-    def _relative_cost(self, model: str, target: Sequence) -> float:
-        """Time of a token on a draft model as a share of the target's, by the work of their rows."""
+    def _room(self, draft: Draft, candidate: _Candidate) -> int:
+        """Rows ahead that the end of the request, the step and free blocks allow."""
+        span, memory = candidate.span, candidate.span.holder.memory
+        if not span.start == span.write_from == span.end - 1:
+            return 0
+        positions = (len(span.reservation.blocks) + memory.pool.free) * memory.block_size - span.end
+        ahead = _tokens_ahead(candidate.request)
+        return min(ahead, draft.rows_left, self._max_chunk_rows - 1, positions)
+
+    def _price(self, method: Speculate, target: Sequence, rows: int) -> float:
+        """Time of a draft token more for each of `rows` sampled rows, on all paths, as a share of a step."""
+        cost = self.costs[target.memory.name]
+        price = method.paths * cost.verify.marginal(rows)
+        if not isinstance(method, DraftModel):
+            return price
+        writing = self.costs[method.model]
+        if cost.known and writing.known:
+            return price + writing.seconds(rows) / cost.seconds(rows)
+        return price + self._relative_work(method.model, target)
+
+    def _relative_work(self, model: str, target: Sequence) -> float:
+        """Work of a token on a draft model as a share of the target's."""
         ours, theirs = self._memories[model].info.cost, target.memory.info.cost
         place = target.known
         return (ours.rows(place, place + 1) + ours.heads(1)) / (
@@ -150,79 +194,78 @@ class Speculation:
             length = self._lengths[seq.id] = DraftLength()
         return length
 
+    def _awaits_model(self, request: Request) -> TypeGuard[ExtendRequest]:
+        """Whether a draft model is to write for the request now: its next row decodes and is not granted yet,
+        or the ratio test needs a decision."""
+        if not isinstance(request, ExtendRequest) or request.held:
+            return False
+        method, seq = request.params.speculate, request.seq
+        if not isinstance(method, DraftModel) or self._models.has_draft(seq):
+            return False
+        if method.verify == "ratio":
+            return len(request.gains) > 0 and self._standing.rest(seq) is None
+        granted = request.grant is not None and request.grant.open is not None
+        decodes = seq.trunk is None and seq.computed == seq.known - 1
+        return decodes and not granted and seq.id not in self._plain_next
+
+    # The ratio test
+
+    def _test(self, draft: Draft, candidate: _Candidate) -> None:
+        """Let the span's row test the next token of the standing draft, and rows ahead the following ones.
+        The first token of a request is drawn plainly: its row may be shared."""
+        span, request, _ = candidate
+        if not request.gains:
+            return
+        rest = self._standing.rest(request.seq)
+        if rest is None:
+            self._standing.put(request.seq, self._decide(candidate))
+            rest = self._standing.rest(request.seq) or ()
+        if rest:
+            span.proposal = rest[0]
+            plain = request.seq.id in self._plain_next
+            room = 0 if plain else max(self._room(draft, candidate), 0)
+            tokens = tuple([proposal.token for proposal in rest[:room]])
+            self._put_ahead(draft, span, distinct([tokens]), (*rest[1:], None))
+        self._plain_next.discard(request.seq.id)
+
+    def _decide(self, candidate: _Candidate) -> Seq[Proposal]:
+        """The draft for the next positions of the sequence, of its own history alone."""
+        _, request, method = candidate
+        if isinstance(method, DraftModel):
+            return self._models.proposals(request.seq)
+        length = self._decided_length(request, method)
+        if length <= 0:
+            return ()
+        drafter = self._own_suffix if isinstance(method, Suffix) else self.drafters[type(method)]
+        return [Proposal(token) for path in drafter.propose(request.seq, length, 1) for token in path]
+
+    def _decided_length(self, request: ExtendRequest, method: Speculate) -> int:
+        """Called once for each draft: how the last one fared decides, and the assumed cost. No measured one,
+        and nothing of the step: the text depends on it."""
+        length = self._length(request.seq)
+        drafted, accepted = self._standing.result(request.seq)
+        if drafted:
+            length.learn(drafted, accepted)
+        price = self._assumed.marginal(1)
+        if isinstance(method, DraftModel):
+            price += self._relative_work(method.model, request.seq)
+        return length.choose(min(method.k, _tokens_ahead(request)), price)
+
     # In a commit
 
     def accept(self, draft: Draft, results: Mapping[str, ModelResult]) -> None:
-        """Commit what the target agrees with, token by token in turn, so that no branch runs ahead of what
-        its meter would have granted without drafts."""
-        verified = list(_verified(draft, results))
-        for one in verified:
-            self._count(one)
-        active = verified
-        while active:
-            active = [one for one in active if self._advance(one)]
-        for one in verified:
-            self.give_back(one.span)
+        """Commit what the target agrees with."""
+        for one in self._acceptance.accept(draft, results):
             self._learn(one)
+        self._plain_next.update(span.holder.id for span in draft.spans.values() if span.redone)
 
-    def _advance(self, one: _Verified) -> bool:
-        """Accept the next draft of a span and take the token that its row drew; false where its run ends."""
-        ahead, request = one.ahead, one.request
-        place = ahead.accepted
-        if request.state is RequestState.DONE or place == len(ahead.tokens):
-            return False
-        before, found = one.drawn[place : place + 2]
-        agrees = isinstance(before, Drawn) and before.token == ahead.tokens[place]
-        if not agrees or not self._granted(request):
-            return False
-        _install(one.span.holder, ahead)
-        ahead.accepted += 1
-        request.seq.account.usage.accepted_tokens += 1
-        self._counters.accepted_tokens += 1
-        if request.grant is not None:
-            request.grant.commit(request.seq.known, sampled=isinstance(found, Drawn))
-        self._take(request, found)
-        return True
-
-    def _granted(self, request: ExtendRequest) -> bool:
-        """Ask the meter for the accepted token's row and the token behind it, as a plan would have. What it
-        refuses or defers the next plan asks for again.
-
-        Once a request of the same account has ended, its search may want to change its mind before more is
-        granted: nothing is asked for until it was told.
-        """
-        if self._board.ended_beside(request):
-            return False
-        work = request.work()
-        try:
-            verdict = request.meter.grant(work)
-        except Exception as error:  # a broken meter fails its own request, not the engine
-            self._board.fail(request, error)
-            return False
-        if verdict is not Verdict.GRANTED:
-            return False
-        request.seq.pay(work.start + work.rows, work.heads)
-        request.grant = Grant(request.meter, work)
-        return True
-
-    def _count(self, one: _Verified) -> None:
-        """The rows were computed, whatever becomes of them."""
-        holder, rows = one.span.holder, len(one.ahead.tokens)
-        usage, cost = holder.account.usage, holder.memory.info.cost
-        usage.draft_tokens += rows
-        self._counters.drafted_rows += rows
-        usage.computed_flops += cost.rows(one.span.end, one.span.end + rows) + cost.heads(rows)
-
-    def _learn(self, one: _Verified) -> None:
-        seq = one.request.seq
-        self._length(seq).learn(len(one.ahead.tokens), one.ahead.accepted)
-        for drafter in self.drafters.values():
-            drafter.observe(seq)
-
-
-def _method(request: ExtendRequest) -> Speculate | None:
-    """How it speculates; not at all where what stands on the sequence changes the rows behind a draft."""
-    return None if request.params.sampling.penalises else request.params.speculate
+    def _learn(self, one: Verified) -> None:
+        seq, method = one.request.seq, one.request.params.speculate
+        if not one.sound:
+            self._plain_next.add(seq.id)
+        if method is not None and method.verify == "coupled":
+            self._length(seq).learn(one.ahead.longest, one.ahead.accepted)
+            self.drafters[type(method)].observe(seq)
 
 
 def _tokens_ahead(request: ExtendRequest) -> int:
@@ -232,55 +275,13 @@ def _tokens_ahead(request: ExtendRequest) -> int:
     return min(request.max_tokens - len(request.gains), seq.memory.max_len - seq.known) - 1
 
 
-def _awaits_model(request: Request) -> TypeGuard[ExtendRequest]:
-    """Whether a draft model could write for the request now: its next row decodes and is not granted yet."""
-    if not isinstance(request, ExtendRequest) or not isinstance(_method(request), DraftModel):
-        return False
-    seq, granted = request.seq, request.grant is not None and request.grant.open is not None
-    return not request.held and not granted and seq.trunk is None and seq.computed == seq.known - 1
-
-
 def _candidates(draft: Draft) -> list[_Candidate]:
-    """Spans of one new row that one request alone draws from."""
+    """Spans that one speculating request alone draws from."""
     found: list[_Candidate] = []
     for span in draft.spans.values():
         request = span.driver
-        method = _method(request) if isinstance(request, ExtendRequest) else None
-        if not isinstance(request, ExtendRequest) or method is None:
+        if not isinstance(request, ExtendRequest) or request.params.speculate is None:
             continue
-        alone = span.samplers == [request] and span.holder is request.seq
-        if alone and span.start == span.write_from == span.end - 1:
-            found.append(_Candidate(span, request, method))
+        if span.samplers == [request] and span.holder is request.seq:
+            found.append(_Candidate(span, request, request.params.speculate))
     return found
-
-
-def _take_free(span: PlannedSpan, count: int) -> list[int]:
-    """Blocks for `count` rows behind the span, beyond those that it reserved."""
-    memory = span.holder.memory
-    needed = -(-(span.end + count) // memory.block_size) - len(span.reservation.blocks)
-    return [memory.pool.allocate() for _ in range(needed)]
-
-
-def _verified(draft: Draft, results: Mapping[str, ModelResult]) -> list[_Verified]:
-    """The spans with drafts whose model returned, but for those that were spoiled."""
-    found: list[_Verified] = []
-    for name, result in results.items():
-        drawn = {(one.seq, one.ahead): one for one in (*result.drawn, *result.not_drawn)}
-        found += [
-            _Verified(
-                span,
-                span.ahead,
-                span.driver,
-                [drawn[span.driver.seq.id, ahead] for ahead in range(len(span.ahead.tokens) + 1)],
-            )
-            for span in draft.of_model(name)[0]
-            if span.ahead is not None and isinstance(span.driver, ExtendRequest)
-        ]
-    return found
-
-
-def _install(holder: Sequence, ahead: Ahead) -> None:
-    """The KV of the sequence's last token stands: its row was verified."""
-    memory, blocks = holder.memory, holder.table.blocks
-    fresh = (ahead.fresh.pop(0),) if holder.computed % memory.block_size == 0 else ()
-    memory.install(holder, Reservation(None, fresh, (*blocks, *fresh) if fresh else blocks), holder.known)

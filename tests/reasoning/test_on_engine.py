@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 import msgspec
 import pytest
-from branchwise.engine.drafting.adaptive import VerifyCost
+from branchwise.engine.drafting.cost import VerifyCost
 from branchwise.engine.engine import Engine, EngineModel
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelPlan
@@ -23,7 +23,7 @@ from branchwise.verifiers.problem import Problem
 from branchwise.verifiers.reward import RewardVerifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.drafters import RandomDrafter, steer
+from support.drafters import RandomDrafter, Untimed, steer
 from support.oracle import CountingTokenizer, IdStopWatch, OracleRunner, oracle_info
 from support.searching import Samples, outside_engine
 
@@ -110,7 +110,7 @@ class Rig:
         """Proposals right and wrong, and never too dear."""
         speculation = self.engine.scheduler.speculation
         steer(speculation, RandomDrafter(random.Random(seed)))
-        speculation.cost = VerifyCost(fixed_rows=1e6)
+        speculation.costs = {name: Untimed(VerifyCost(fixed_rows=1e6)) for name in speculation.costs}
 
     def sampled(self) -> int:
         return sum(self.runners["policy"].samples.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from branchwise.engine.drafting.cost import StepCost
 from branchwise.engine.drafting.params import Ngram, Suffix
 from branchwise.engine.sched.plan import Drawn, NotDrawn, Sample
 from branchwise.engine.sched.request import ExtendRequest
@@ -20,19 +21,8 @@ class SteeredDrafter:
     def __init__(self, right: Callable[[int], int]) -> None:
         self._right = right
 
-    def propose(self, sequence: EngineSequence, k: int) -> Sequence[int]:
-        right = self._right(k)
-        request, tokens = sequence.request, list(sequence.tokens)
-        assert isinstance(request, ExtendRequest)
-        params = request.params.sampling
-        for place in range(k):
-            row, rules = Row(tokens), request.rules
-            target = row.logits
-            if rules is not None:
-                target = row.target(params, sequence.prompt_length, rules.end_ids.tolist())
-            token = row.draw(target, sequence.seed, len(tokens), params)
-            tokens.append(token if place < right else (token + 1) % VOCAB)
-        return tokens[sequence.known :]
+    def propose(self, sequence: EngineSequence, k: int, paths: int) -> Sequence[Sequence[int]]:
+        return [steered_path(sequence, k, self._right(k))]
 
     def observe(self, sequence: EngineSequence) -> None:
         return None
@@ -41,24 +31,49 @@ class SteeredDrafter:
         return None
 
 
-class RandomDrafter:
-    """Proposals of any length from 0 to k: right ones, right ones with a wrong end, and plain noise."""
+class TreeDrafter(SteeredDrafter):
+    """Proposes paths whose first `right[i]` tokens are the target's own, the others wrong in a way of their
+    own."""
+
+    def __init__(self, right: Sequence[int]) -> None:
+        super().__init__(lambda k: k)
+        self._rights = right
+
+    def propose(self, sequence: EngineSequence, k: int, paths: int) -> Sequence[Sequence[int]]:
+        rights = self._rights[:paths]
+        return [steered_path(sequence, k, min(right, k), 1 + i) for i, right in enumerate(rights)]
+
+
+class RandomDrafter(SteeredDrafter):
+    """Proposals of any number and length: right ones, right ones with a wrong end, and plain noise."""
 
     def __init__(self, rng: random.Random) -> None:
+        super().__init__(lambda k: k)
         self._rng = rng
-        self._steered = SteeredDrafter(lambda k: rng.randint(0, k))
 
-    def propose(self, sequence: EngineSequence, k: int) -> Sequence[int]:
-        length = self._rng.randint(0, k)
-        if self._rng.random() < 0.2:
-            return [self._rng.randrange(VOCAB) for _ in range(length)]
-        return self._steered.propose(sequence, length) if length else ()
+    def propose(self, sequence: EngineSequence, k: int, paths: int) -> Sequence[Sequence[int]]:
+        return [self._path(sequence, self._rng.randint(0, k)) for _ in range(self._rng.randint(1, paths))]
 
-    def observe(self, sequence: EngineSequence) -> None:
-        return None
+    def _path(self, sequence: EngineSequence, length: int) -> list[int]:
+        rng = self._rng
+        if rng.random() < 0.2:
+            return [rng.randrange(VOCAB) for _ in range(length)]
+        return steered_path(sequence, length, rng.randint(0, length), rng.randint(1, 3))
 
-    def forget(self, sequence: EngineSequence) -> None:
-        return None
+
+def steered_path(sequence: EngineSequence, k: int, right: int, wrong: int = 1) -> list[int]:
+    """The target's own next `k` tokens, those from `right` on off by `wrong`."""
+    request, tokens = sequence.request, list(sequence.tokens)
+    assert isinstance(request, ExtendRequest)
+    params = request.params.sampling
+    for place in range(k):
+        row, rules = Row(tokens), request.rules
+        target = row.logits
+        if rules is not None:
+            target = row.target(params, sequence.prompt_length, rules.end_ids.tolist())
+        token = row.draw(target, sequence.seed, len(tokens), params)
+        tokens.append(token if place < right else (token + wrong) % VOCAB)
+    return tokens[sequence.known :]
 
 
 class ErringRunner(OracleRunner):
@@ -71,7 +86,14 @@ class ErringRunner(OracleRunner):
         return found._replace(token=(found.token + 1) % VOCAB)
 
 
-def steer(speculation: Speculation, drafter: SteeredDrafter | RandomDrafter) -> None:
+class Untimed(StepCost):
+    """Stays what was assumed, however long steps take."""
+
+    def observe(self, rows: int, seconds: float) -> None:
+        return None
+
+
+def steer(speculation: Speculation, drafter: SteeredDrafter) -> None:
     """Let `drafter` propose for every method."""
     drafters = speculation.drafters
     drafters[Ngram] = drafters[Suffix] = drafter

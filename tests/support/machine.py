@@ -24,7 +24,14 @@ SAMPLING = [
     SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
     SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
 ]
-SPECULATE = [None, Ngram(k=3), Suffix(k=6), DraftModel(k=3)]
+SPECULATE = [
+    None,
+    Ngram(k=3),
+    Suffix(k=6),
+    Suffix(k=4, width=3),
+    DraftModel(k=3),
+    DraftModel(k=3, width=3),
+]
 
 
 class PathMeter(RecordingMeter):

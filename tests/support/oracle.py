@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from branchwise.engine.protocol import ExtendParams, ModelCost, ModelInfo, SeqId
 from branchwise.engine.sampling.counts import TokenCounts
+from branchwise.engine.sampling.drafting import Distribution, Drafted
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import (
     TRASH_BLOCK,
@@ -140,10 +141,13 @@ class Row:
         )
 
 
-def _gumbel(seed: int, position: int, token: int) -> float:
+def _gumbel(seed: int, position: int, token: int, purpose: str = "") -> float:
+    return -math.log(-math.log(_uniform(seed, position, token, purpose)))
+
+
+def _uniform(seed: int, position: int, token: int, purpose: str) -> float:
     packed = struct.pack("<Qii", seed % 2**64, position, token)
-    uniform = (int.from_bytes(blake2b(packed, digest_size=4).digest()) + 0.5) / 2**32
-    return -math.log(-math.log(uniform))
+    return (int.from_bytes(blake2b(packed, digest_size=4, key=purpose.encode()).digest()) + 0.5) / 2**32
 
 
 def prefix_digest(tokens: Sequence[int]) -> bytes:
@@ -251,13 +255,56 @@ class OracleRunner:
         if rules is not None:
             prompt_length = rules.first_end - params.min_tokens
             if rules.penalties is not None:
-                _check_counts(rules.penalties.counts, row.tokens, prompt_length)
+                _check_counts(rules.penalties.behind(sample.drafted).counts, row.tokens, prompt_length)
             target = row.target(params, prompt_length, rules.end_ids.tolist())
-        token = row.draw(target, sample.seed, sample.position, params)
+        token, drafted = speculative_token(target, sample) or (
+            row.draw(target, sample.seed, sample.position, params),
+            None,
+        )
         if target[token] == -math.inf:
-            return NotDrawn(sample.seq, "nothing is left to draw", ahead=sample.ahead)
+            return NotDrawn(sample.seq, "nothing is left to draw", node=sample.node)
         detail = token_detail(row.logits, target, token, params)
-        return Drawn(sample.seq, token, row.logprob(token), detail, sample.ahead)
+        return Drawn(sample.seq, token, row.logprob(token), detail, sample.node, drafted)
+
+
+def speculative_token(target: Sequence[float], sample: Sample) -> tuple[int, Drafted | None] | None:
+    """What a draft model draws, or what the ratio test of a proposal gives, by the definitions; None for any
+    other sample."""
+    p, seed, place = probabilities(target, sample.params), sample.seed, sample.position
+    if sample.drafting is not None:
+        own = sample.drafting.own_noise
+        noise = [_gumbel(seed, place, token, "draft" if own else "") for token in range(VOCAB)]
+        greedy = sample.params.temperature == 0
+        scores = target if greedy else [_log(x) + g for x, g in zip(p, noise, strict=True)]
+        best = sorted(range(VOCAB), key=lambda token: -scores[token])
+        return best[0], Drafted(p if own else None, best[1 : 1 + sample.drafting.runners_up])
+    if sample.proposal is None:
+        return None
+    x, q = sample.proposal
+    drafted = [float(token == x) for token in range(VOCAB)] if q is None else _floats(q)
+    if _uniform(seed, place, 0, "accept") * drafted[x] < p[x]:
+        return x, None
+    residual = [max(0.0, a - b) for a, b in zip(p, drafted, strict=True)]
+    weights = residual if any(residual) else p
+    noise = [_gumbel(seed, place, token, "residual") for token in range(VOCAB)]
+    return max(range(VOCAB), key=lambda token: _log(weights[token]) + noise[token]), None
+
+
+def probabilities(target: Sequence[float], params: SamplingParams) -> list[float]:
+    """Of the filters, only temperature is known here."""
+    if params.temperature == 0:
+        best = max(range(VOCAB), key=lambda token: target[token])
+        return [float(token == best) for token in range(VOCAB)]
+    return [math.exp(x) for x in log_softmax([x / params.temperature for x in target])]
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else -math.inf
+
+
+def _floats(q: Distribution) -> list[float]:
+    assert isinstance(q, list)
+    return q
 
 
 def _check_counts(counts: TokenCounts, tokens: Sequence[int], prompt_length: int) -> None:

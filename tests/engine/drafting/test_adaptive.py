@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from branchwise.engine.drafting.adaptive import PROBE_STEPS, DraftLength, VerifyCost, best_length
+from branchwise.engine.drafting.adaptive import PROBE_STEPS, DraftLength, best_length
+from branchwise.engine.drafting.cost import VerifyCost
 from branchwise.engine.drafting.params import Ngram
 from branchwise.engine.protocol import EngineUsage
 from branchwise.engine.sched.scheduler import StepLimits

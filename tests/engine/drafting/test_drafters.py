@@ -24,18 +24,18 @@ def opened(rig: Rig, tokens: list[int], *, usage: EngineUsage | None = None, nam
 
 def test_ngram_copies_behind_the_longest_match() -> None:
     sequence = opened(Rig(), [1, 2, 3, 9, 2, 3, 8, 8, 1, 2, 3])
-    assert NgramDrafter().propose(sequence, 4) == [9, 2, 3, 8]
+    assert NgramDrafter().propose(sequence, 4, 1) == [[9, 2, 3, 8]]
 
 
 def test_ngram_takes_the_latest_of_equal_matches_and_goes_on_in_loops() -> None:
-    assert NgramDrafter().propose(opened(Rig(), [5, 6, 1, 4, 5, 6, 2, 3, 5, 6]), 2) == [2, 3]
-    assert NgramDrafter().propose(opened(Rig(), [9, 4, 4, 4]), 5) == [4] * 5
-    assert NgramDrafter().propose(opened(Rig(), [1, 2, 1, 2, 1, 2]), 5) == [1, 2, 1, 2, 1]
+    assert NgramDrafter().propose(opened(Rig(), [5, 6, 1, 4, 5, 6, 2, 3, 5, 6]), 2, 1) == [[2, 3]]
+    assert NgramDrafter().propose(opened(Rig(), [9, 4, 4, 4]), 5, 1) == [[4] * 5]
+    assert NgramDrafter().propose(opened(Rig(), [1, 2, 1, 2, 1, 2]), 5, 1) == [[1, 2, 1, 2, 1]]
 
 
 def test_ngram_proposes_nothing_without_a_match() -> None:
-    assert NgramDrafter().propose(opened(Rig(), [1, 2, 3, 4]), 4) == ()
-    assert NgramDrafter().propose(opened(Rig(), [1]), 4) == ()
+    assert NgramDrafter().propose(opened(Rig(), [1, 2, 3, 4]), 4, 1) == ()
+    assert NgramDrafter().propose(opened(Rig(), [1]), 4, 1) == ()
 
 
 @given(text=TEXT, grown=st.integers(1, 5))
@@ -45,11 +45,11 @@ def test_ngram_equals_a_search_of_the_whole_text(text: list[int], grown: int) ->
     drafter = NgramDrafter()
     for end in range(1, len(text) + grown, grown):
         sequence.tokens[:] = text[:end]
-        found = drafter.propose(sequence, 1)
+        found = drafter.propose(sequence, 1, 1)
         matches = _matches(text[:end])
         assert bool(found) == bool(matches)
         if found and len(text) < 9:  # with few places all of them are compared
-            assert found[0] == text[max(matches)[1]]
+            assert found[0][0] == text[max(matches)[1]]
 
 
 def _matches(text: list[int]) -> list[tuple[int, int]]:
@@ -93,7 +93,7 @@ def test_suffix_proposes_what_siblings_wrote_most_often() -> None:
     for tail in ([4, 5, 6, 7], [4, 5, 6, 7], [4, 5, 9, 9]):
         drafter.observe(opened(rig, [1, 2, *tail], usage=usage))
     reader = opened(rig, [3, 3, 4, 5], usage=usage)
-    assert drafter.propose(reader, 2) == [6, 7]
+    assert drafter.propose(reader, 2, 1) == [(6, 7)]
 
 
 def test_suffix_counts_the_start_that_branches_share_once() -> None:
@@ -112,10 +112,10 @@ def test_a_finished_branch_is_remembered_until_its_search_ends() -> None:
     drafter.observe(finished)
     rig.scheduler.release(finished.id)
     drafter.forget(finished)
-    assert drafter.propose(reader, 1) == [6]
+    assert drafter.propose(reader, 1, 1) == [(6,)]
     rig.scheduler.release(reader.id)
     drafter.forget(reader)
-    assert drafter.propose(opened(rig, [3, 4, 5], usage=usage), 1) == []
+    assert drafter.propose(opened(rig, [3, 4, 5], usage=usage), 1, 1) == []
 
 
 @pytest.mark.parametrize("other", ["search", "namespace"])
@@ -129,8 +129,8 @@ def test_nothing_crosses_from_one_search_or_namespace_to_another(other: str) -> 
         usage=EngineUsage() if other == "search" else usage,
         namespace="b" if other == "namespace" else "a",
     )
-    assert drafter.propose(stranger, 2) == []
-    assert drafter.propose(same, 2) == [6, 7]
+    assert drafter.propose(stranger, 2, 1) == []
+    assert drafter.propose(same, 2, 1) == [(6, 7)]
 
 
 def test_a_cut_sequence_is_read_again() -> None:
@@ -143,7 +143,7 @@ def test_a_cut_sequence_is_read_again() -> None:
     sequence.tokens += [sequence.tokens[1]]
     drafter.observe(sequence)
     sequence.tokens += [sequence.tokens[2]]
-    assert drafter.propose(sequence, 2) == sequence.tokens[3:5]
+    assert drafter.propose(sequence, 2, 1) == [tuple(sequence.tokens[3:5])]
 
 
 def test_the_grammar() -> None:
@@ -155,11 +155,11 @@ def test_the_grammar() -> None:
     ("text", "says"),
     [
         ("", "give one of"),
-        ("eagle(k=4)", "ngram(k=4), suffix(k=8)"),
+        ("eagle(k=4)", "ngram(k=4, verify=coupled|ratio), suffix(k=8, width=1, verify=coupled|ratio)"),
         ("ngram(4)", "written parameter=value"),
         ("ngram(k=0)", ">= 1"),
         ("ngram(k=99)", "<= 32"),
-        ("ngram(k=x)", "ngram(k=4)"),
+        ("ngram(k=x)", "write ngram(k=4, "),
         ("suffix(n=3)", "unknown field `n`"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable, Collection
 
 import msgspec
 import pytest
@@ -212,25 +213,56 @@ def test_drafts_stop_at_the_context_and_at_max_tokens() -> None:
     assert (found.stop, len(found.tokens), rig.runner.steps) == (Stop.LENGTH, 5, 2)
 
 
-@pytest.mark.parametrize("ahead", range(K + 1))
-def test_a_spoiled_row_of_a_draft_ends_its_request_and_gives_all_back(ahead: int) -> None:
-    def spoil(result: ModelResult) -> ModelResult:
+def spoiled(bad: SeqId, nodes: Collection[int]) -> Callable[[ModelResult], ModelResult]:
+    """The rows `nodes` of the draft of `bad` give no finite value."""
+
+    def mangle(result: ModelResult) -> ModelResult:
         drawn = [
-            d._replace(logprob=math.nan) if (d.seq, d.ahead) == (bad, ahead) else d for d in result.drawn
+            d._replace(logprob=math.nan) if d.seq == bad and d.node in nodes else d for d in result.drawn
         ]
         return msgspec.structs.replace(result, drawn=tuple(drawn))
 
+    return mangle
+
+
+@pytest.mark.parametrize("node", range(K + 1))
+@pytest.mark.parametrize("right", [0, 2, K])
+def test_a_row_of_a_draft_that_is_not_finite_ends_the_run_before_it_and_nothing_else(
+    node: int, right: int
+) -> None:
+    """Whose doing it is shows in the next step, which computes the row without a draft."""
+    rig = steered(right)
+    seq = rig.open(PROMPT, seed=5)
+    request = rig.extend(seq, extend_params(30, speculate=Ngram(k=K)))
+    rig.step()
+    rig.runner.mangle = spoiled(seq, [node])
+    rig.step()
+    rig.runner.mangle = lambda result: result
+    reached = node <= right
+    gained = 0 if node == 0 else 1 + min(right, node - 1)
+    assert len(rig.tokens(seq)) == len(PROMPT) + 1 + gained
+    assert kv(rig, seq) == [(token, p) for p, token in enumerate(rig.tokens(seq)[:-1])]
+    counters = rig.scheduler.counters
+    assert counters.failed_rows == (K + 1 if node == 0 else 0)
+    plan = rig.step()
+    assert plan is not None
+    assert len(plan.models[0].spans[0].tokens) == (1 if reached else 1 + K)
+    rig.run(request)
+    assert counters.scheduled_rows == counters.rows_by_kind() == rig.runner.rows
+    assert list(rig.extension(request).tokens) == NaiveEngine.extend(PROMPT, 5, extend_params(30), 4096)[0]
+
+
+def test_a_row_that_is_not_finite_without_a_draft_either_ends_its_request() -> None:
     rig = steered(K)
     good, bad = rig.open(PROMPT, seed=5), rig.open([3] * 9, seed=6)
     requests = [rig.extend(seq, extend_params(30, speculate=Ngram(k=K))) for seq in (good, bad)]
     rig.step()
-    rig.runner.mangle = spoil
+    rig.runner.mangle = spoiled(bad, [0, 3])
     rig.step()
-    rig.runner.mangle = lambda result: result
+    assert requests[1] not in rig.outcomes
+    rig.step()
     assert isinstance(rig.outcomes[requests[1]].error, NumericsError)
-    counters = rig.scheduler.counters
-    assert counters.failed_rows == K + 1
-    assert counters.scheduled_rows == counters.rows_by_kind() == rig.runner.rows
+    assert rig.scheduler.counters.failed_rows == 1 + K + 1
     rig.run(requests[0])
     assert (
         list(rig.extension(requests[0]).tokens) == NaiveEngine.extend(PROMPT, 5, extend_params(30), 4096)[0]
