@@ -77,13 +77,30 @@ def steered_path(sequence: EngineSequence, k: int, right: int, wrong: int = 1) -
 
 
 class ErringRunner(OracleRunner):
-    """A draft model that agrees with the oracle but for every third position."""
+    """A draft model that agrees with the oracle but at every third position (`every`): there what it should
+    have written is its runner-up."""
+
+    every = 3
 
     def _draw(self, row: Row, sample: Sample) -> Drawn | NotDrawn:
         found = super()._draw(row, sample)
-        if sample.position % 3 or isinstance(found, NotDrawn):
+        if sample.position % self.every or isinstance(found, NotDrawn):
             return found
-        return found._replace(token=(found.token + 1) % VOCAB)
+        right, told = found.token, found.drafted
+        if told is not None and told.runners_up:
+            found = found._replace(drafted=told._replace(runners_up=[right]))
+        return found._replace(token=(right + 1) % VOCAB)
+
+
+class SkewedRunner(OracleRunner):
+    """A draft model with logits of its own, some way off the oracle's: `skew` 0 is the oracle's own."""
+
+    skew = 1.5
+
+    def _draw(self, row: Row, sample: Sample) -> Drawn | NotDrawn:
+        other = Row((*row.tokens, -1)).logits
+        row.logits = [ours + self.skew * theirs / 4.0 for ours, theirs in zip(row.logits, other, strict=True)]
+        return super()._draw(row, sample)
 
 
 class Untimed(StepCost):

@@ -42,8 +42,9 @@ def test_rows_are_as_the_rules_say(data: st.DataObject, rows: int, seed: int) ->
         params = data.draw(PARAMS)
         tokens = data.draw(st.lists(IDS, min_size=1, max_size=14))
         prompt_length = data.draw(st.integers(1, len(tokens)))
-        rules = _rules(params, tokens, prompt_length)
-        draws.append(Draw(row, seed, len(tokens), params, rules))
+        known = data.draw(st.integers(prompt_length, len(tokens)))  # the others are a draft
+        rules = _rules(params, tokens[:known], prompt_length)
+        draws.append(Draw(row, seed, len(tokens), params, rules, tuple(tokens[known:])))
         expected.append(target_logits(logits[row].tolist(), params, tokens, prompt_length, END_IDS))
     target = Target(VOCAB, CPU)
     target.rows(torch.randn(3, VOCAB), [draws[0]] * 3)  # leaves its traces in the buffer
