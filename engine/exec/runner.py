@@ -251,15 +251,14 @@ class Runner:
         return _sorted_out(samples, found)
 
     def _wipe_unsound_drafts(self, spans: Sequence[Span], not_drawn: Sequence[NotDrawn]) -> None:
-        """A draft with a row that is not finite leaves nothing: the slots behind the known tokens may be
-        looked at, though masked, before they are written again."""
-        unsound = {found.seq for found in not_drawn if not found.finite}
+        """Rows of a draft that are not finite leave nothing: their slots may be looked at, though masked,
+        before they are written again."""
+        unsound = {(found.seq, found.node) for found in not_drawn if not found.finite}
         for span in spans:
-            if span.drafted and span.seq in unsound:
-                end = span.start + len(span.tokens)
-                positions = torch.arange(end - span.drafted - 1, end)
-                blocks = torch.tensor(span.blocks)[positions // self.cache.block_size]
-                self.cache.clear_slots(blocks, positions % self.cache.block_size)
+            rows = [one.position - 1 for one in span.samples if (one.seq, one.node) in unsound]
+            if span.drafted and rows:
+                blocks = torch.tensor([span.blocks[row // self.cache.block_size] for row in rows])
+                self.cache.clear_slots(blocks, torch.tensor(rows) % self.cache.block_size)
 
 
 def _draw_from(row: int, sample: Sample) -> Draw:

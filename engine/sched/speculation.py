@@ -67,7 +67,11 @@ class Speculation:
             Suffix: SuffixDrafter(),
             DraftModel: self._models,
         }
-        self._own_suffix = SuffixDrafter(alone=True)
+        self.lone_drafters: dict[type[Speculate], Drafter] = {
+            Ngram: self.drafters[Ngram],
+            Suffix: SuffixDrafter(alone=True),
+        }
+        """For the ratio test: those that look at nothing but the sequence."""
         self._standing = StandingDrafts()
         self._lengths: dict[SeqId, DraftLength] = {}
         self._plain_next: set[SeqId] = set()
@@ -113,7 +117,7 @@ class Speculation:
 
     def forget(self, seq: Sequence) -> None:
         """The sequence was cut or has ended."""
-        for drafter in (*self.drafters.values(), self._own_suffix):
+        for drafter in {*self.drafters.values(), *self.lone_drafters.values()}:
             drafter.forget(seq)
         self._standing.forget(seq)
 
@@ -236,8 +240,8 @@ class Speculation:
         length = self._decided_length(request, method)
         if length <= 0:
             return ()
-        drafter = self._own_suffix if isinstance(method, Suffix) else self.drafters[type(method)]
-        return [Proposal(token) for path in drafter.propose(request.seq, length, 1) for token in path]
+        paths = self.lone_drafters[type(method)].propose(request.seq, length, 1)
+        return [Proposal(token) for path in paths for token in path]
 
     def _decided_length(self, request: ExtendRequest, method: Speculate) -> int:
         """Called once for each draft: how the last one fared decides, and the assumed cost. No measured one,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from branchwise.engine.drafting.cost import StepCost
 from branchwise.engine.drafting.params import Ngram, Suffix
+from branchwise.engine.sampling.drafting import Drafted
 from branchwise.engine.sched.plan import Drawn, NotDrawn, Sample
 from branchwise.engine.sched.request import ExtendRequest
 from branchwise.engine.sched.sequence import Sequence as EngineSequence
@@ -103,6 +104,29 @@ class SkewedRunner(OracleRunner):
         return super()._draw(row, sample)
 
 
+class HopelessDrafter(SteeredDrafter):
+    """Proposes tokens that a test has banned."""
+
+    def __init__(self, banned: Sequence[int]) -> None:
+        super().__init__(lambda k: 0)
+        self._banned = banned
+
+    def propose(self, sequence: EngineSequence, k: int, paths: int) -> Sequence[Sequence[int]]:
+        return [[token] * k for token in self._banned[:paths]]
+
+
+class HopelessRunner(OracleRunner):
+    """A draft model that is sure of tokens that a test has banned, the first of `banned` before the
+    second."""
+
+    banned = (VOCAB - 1, VOCAB - 2)
+
+    def _draw(self, row: Row, sample: Sample) -> Drawn | NotDrawn:
+        first, second = self.banned
+        certain = [float(token == first) for token in range(VOCAB)]
+        return Drawn(sample.seq, first, 0.0, drafted=Drafted(certain, [second]))
+
+
 class Untimed(StepCost):
     """Stays what was assumed, however long steps take."""
 
@@ -111,6 +135,6 @@ class Untimed(StepCost):
 
 
 def steer(speculation: Speculation, drafter: SteeredDrafter) -> None:
-    """Let `drafter` propose for every method."""
-    drafters = speculation.drafters
-    drafters[Ngram] = drafters[Suffix] = drafter
+    """Let `drafter` propose for every method but a draft model."""
+    for drafters in (speculation.drafters, speculation.lone_drafters):
+        drafters[Ngram] = drafters[Suffix] = drafter

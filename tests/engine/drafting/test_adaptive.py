@@ -1,15 +1,19 @@
 """The draft length follows what pays."""
 
+import math
 import random
 
+import msgspec
 import pytest
 from branchwise.engine.drafting.adaptive import PROBE_STEPS, DraftLength, best_length
-from branchwise.engine.drafting.cost import VerifyCost
-from branchwise.engine.drafting.params import Ngram
-from branchwise.engine.protocol import EngineUsage
+from branchwise.engine.drafting.cost import MOST_ROWS, StepCost, VerifyCost
+from branchwise.engine.drafting.params import DraftModel, Ngram, Speculate, Suffix
+from branchwise.engine.protocol import EngineUsage, ModelCost
+from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.scheduler import StepLimits
 from support.checks import Rig, extend_params
-from support.drafters import SteeredDrafter, steer
+from support.drafters import HopelessDrafter, HopelessRunner, steer
+from support.oracle import oracle_info
 
 
 def verify(length: DraftLength, k: int, acceptance: float, rng: random.Random) -> None:
@@ -84,15 +88,106 @@ def test_a_large_batch_is_not_worth_verifying() -> None:
     assert DraftLength().choose(4, cost.marginal(200)) == 0
 
 
-def test_an_engine_stops_drafting_within_16_steps() -> None:
-    rig, usage = Rig(limits=StepLimits(verify_fixed_rows=30.0)), EngineUsage()
-    steer(rig.scheduler.speculation, SteeredDrafter(lambda k: 0))
+@pytest.mark.parametrize(
+    "method",
+    [
+        Ngram(k=4),
+        Ngram(k=4, verify="ratio"),
+        Suffix(k=8),
+        Suffix(k=8, width=2),
+        Suffix(k=8, verify="ratio"),
+        DraftModel(k=4),
+        DraftModel(k=4, width=3),
+        DraftModel(k=4, verify="ratio"),
+    ],
+    ids=str,
+)
+def test_an_engine_stops_drafting_within_16_verifications_where_nothing_is_accepted(
+    method: Speculate,
+) -> None:
+    """For every drafter and either rule; then it only probes."""
+    draft = msgspec.structs.replace(oracle_info("draft"), cost=ModelCost(1, 1, 1, 1, 1))
+    limits = StepLimits(verify_fixed_rows=30.0)
+    rig, usage = Rig(infos=[oracle_info("policy"), draft], limits=limits), EngineUsage()
+    rig.runners["draft"] = HopelessRunner(64, 4)
+    steer(rig.scheduler.speculation, HopelessDrafter(HopelessRunner.banned))
     seq = rig.open([7] * 9, seed=5, usage=usage)
-    request = rig.extend(seq, extend_params(40, speculate=Ngram(k=4)))
+    sampling = SamplingParams(logit_bias=dict.fromkeys(HopelessRunner.banned, -math.inf))
+    request = rig.extend(seq, extend_params(70, sampling=sampling, speculate=method))
     drafted: list[int] = []
     while request not in rig.outcomes:
-        before = usage.draft_tokens
+        policy_steps, before = rig.runners["policy"].steps, usage.draft_tokens
         rig.step()
-        drafted.append(usage.draft_tokens - before)
-    assert sum(drafted[17:32]) == 0
+        if rig.runners["policy"].steps > policy_steps:
+            drafted.append(usage.draft_tokens - before)
+    assert sum(drafted[:10]) > 0
+    assert sum(drafted[17:30]) == 0
+    assert sum(count > 0 for count in drafted[17:]) <= 2
     assert usage.accepted_tokens == 0
+
+
+# What a row costs
+
+
+ASSUMED = VerifyCost(fixed_rows=30.0)
+
+
+def timed(fixed_s: float, row_s: float, rows: list[int], *, noise: float = 0.1, steps: int = 400) -> StepCost:
+    cost, rng = StepCost(ASSUMED), random.Random(1)
+    for _ in range(steps):
+        count = rng.choice(rows)
+        cost.observe(count, (fixed_s + row_s * count) * rng.uniform(1 - noise, 1 + noise))
+    return cost
+
+
+def test_a_cost_is_what_was_assumed_until_a_step_was_timed() -> None:
+    cost = StepCost(ASSUMED)
+    assert not cost.known
+    assert cost.verify == ASSUMED
+
+
+@pytest.mark.parametrize(("fixed_s", "row_s"), [(0.016, 0.0004), (0.01, 0.001), (0.004, 0.002)])
+def test_fixed_and_row_times_are_told_apart(fixed_s: float, row_s: float) -> None:
+    cost = timed(fixed_s, row_s, [4, 16, 20, 32, 80])
+    assert cost.verify.fixed_rows == pytest.approx(fixed_s / row_s, rel=0.3)
+    for rows in (1, 16, 64):
+        assert cost.seconds(rows) == pytest.approx(fixed_s + row_s * rows, rel=0.2)
+
+
+def test_steps_that_are_all_alike_leave_the_assumed_ratio() -> None:
+    cost = timed(0.016, 0.0004, [16])
+    assert cost.verify.fixed_rows == pytest.approx(30.0, rel=0.15)
+    assert cost.seconds(16) == pytest.approx(0.016 + 0.0064, rel=0.05)
+
+
+def test_what_held_a_step_up_and_prefills_count_for_nothing() -> None:
+    cost = timed(0.016, 0.0004, [4, 16, 32])
+    before = cost.verify
+    cost.observe(16, 3.0)
+    cost.observe(MOST_ROWS + 1, 0.5)
+    cost.observe(16, 0.0)
+    assert cost.verify == before
+
+
+def test_a_cost_follows_a_machine_that_changes() -> None:
+    cost, rng = timed(0.016, 0.0004, [4, 16, 32]), random.Random(2)
+    for _ in range(400):
+        rows = rng.choice([4, 16, 32])
+        cost.observe(rows, 0.03 + 0.003 * rows)
+    assert cost.verify.fixed_rows == pytest.approx(10.0, rel=0.1)
+
+
+def test_measured_times_change_the_length_of_coupled_drafts_and_not_of_those_for_the_ratio_test() -> None:
+    """What the ratio test drafts decides the text, so nothing that a clock says may."""
+    for method, changes in ((Ngram(k=4), True), (Ngram(k=4, verify="ratio"), False)):
+        drafted = []
+        for row_s in (1e-6, 1.0):
+            rig, usage = Rig(), EngineUsage()
+            steer(rig.scheduler.speculation, HopelessDrafter((3,)))
+            seq = rig.open([7] * 9, seed=5, usage=usage)
+            request = rig.extend(seq, extend_params(12, speculate=method))
+            for rows in (1, 2, 5, 9) * 20:
+                rig.scheduler.speculation.costs["policy"].observe(rows, 1e-3 + row_s * rows)
+            rig.run(request)
+            drafted.append((usage.draft_tokens, tuple(rig.tokens(seq))))
+        assert (drafted[0] != drafted[1]) == changes
