@@ -9,6 +9,9 @@ ASSUMED = 0.8
 PROBE_STEPS = 32
 """Steps without drafts after which a short one is tried again."""
 
+RARE_PROBE_STEPS = 256
+"""The same where a token costs more than a first acceptance could gain: the price may have been misjudged."""
+
 PROBE_LENGTH = 2
 
 
@@ -51,10 +54,10 @@ class DraftLength:
     def choose(self, most: int, price: float) -> int:
         """The length of the next draft, in 0 to `most`."""
         length = best_length(self.acceptance, price, most)
-        if length or price >= ASSUMED:
+        if length:
             return length
         self._idle += 1
-        if self._idle < PROBE_STEPS:
+        if self._idle < (PROBE_STEPS if price < ASSUMED else RARE_PROBE_STEPS):
             return 0
         self._idle = 0
         return min(PROBE_LENGTH, most)

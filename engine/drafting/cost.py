@@ -15,6 +15,12 @@ MOST_ROWS = 512
 OUTLIER = 4.0
 """A step slower than this many times the mean was held up by something else."""
 
+WARM_UP = 8
+"""First steps, which load code and touch memory for the first time, that do not count."""
+
+FEWEST = 8
+"""Steps after those before the measured cost is believed."""
+
 PRIOR_SPREAD = 8.0
 """Variance of rows (rows squared) that the assumption is worth: it decides while steps are all alike."""
 
@@ -34,10 +40,11 @@ class StepCost:
     """Least squares over the last steps of one model, seconds = fixed + per_row * rows, drawn towards the
     `assumed` ratio of the two by as much as the steps leave it open."""
 
-    __slots__ = ("_assumed", "_covariance", "_mean_rows", "_mean_s", "_spread", "_weight")
+    __slots__ = ("_assumed", "_covariance", "_mean_rows", "_mean_s", "_spread", "_steps", "_weight")
 
     def __init__(self, assumed: VerifyCost) -> None:
         self._assumed = assumed
+        self._steps = 0
         self._weight = 0.0
         self._mean_rows = 0.0
         self._mean_s = 0.0
@@ -46,8 +53,10 @@ class StepCost:
 
     def observe(self, rows: int, seconds: float) -> None:
         """A step of `rows` rows took `seconds`."""
-        slow = self._weight > 5.0 and seconds > OUTLIER * self._mean_s * max(1.0, rows / self._mean_rows)
-        if not 0 < rows <= MOST_ROWS or seconds <= 0.0 or slow:
+        self._steps += 1
+        if self._steps <= WARM_UP or not 0 < rows <= MOST_ROWS or seconds <= 0.0:
+            return
+        if self.known and seconds > OUTLIER * self._mean_s * max(1.0, rows / self._mean_rows):
             return
         self._weight = DECAY * self._weight + 1.0
         share = 1.0 / self._weight
@@ -59,8 +68,8 @@ class StepCost:
 
     @property
     def known(self) -> bool:
-        """Whether any step was seen."""
-        return self._weight > 0.0
+        """Whether enough steps were seen."""
+        return self._steps >= WARM_UP + FEWEST and self._weight > 0.0
 
     def seconds(self, rows: int) -> float:
         """The time of a step of `rows` rows; meaningful where the cost is `known`."""

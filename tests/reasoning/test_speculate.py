@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from branchwise.engine.drafting.cost import VerifyCost
 from branchwise.engine.errors import CapabilityError, UsageError
 from branchwise.engine.text.stop import Until
 from branchwise.reasoning.budget import Budget
@@ -9,6 +10,7 @@ from branchwise.reasoning.reasoner import Reasoner
 from branchwise.strategies.base import Search, Strategy
 from branchwise.strategies.best_of_n import BestOfN
 from branchwise.strategies.greedy import Greedy
+from support.drafters import Untimed
 from support.searching import Samples, outside_engine, scripted, solve
 
 PROBLEM = "12 + 7*3 - 5*2 + 4"
@@ -29,6 +31,9 @@ def on_reference(*asked):
 
     async def main():
         async with Reasoner.open("reference") as reasoner:
+            speculation = reasoner.backend.scheduler.speculation
+            # A draft model as slow as its target, which this one is, would soon be left alone.
+            speculation.costs = {name: Untimed(VerifyCost(30.0)) for name in speculation.costs}
             return [
                 await reasoner.solve(PROBLEM, strategy, Budget(tokens=160), seed=3, speculate=speculate)
                 for strategy, speculate in asked
@@ -39,11 +44,33 @@ def on_reference(*asked):
 
 @pytest.mark.parametrize("strategy", [Greedy(), BestOfN(n=3)], ids=["greedy", "best_of_n"])
 def test_the_shipped_policy_writes_the_same_with_drafts(strategy):
-    methods = [None, "ngram(k=4)", "suffix(k=8)", "draft(k=4)"]
+    methods = [
+        None,
+        "ngram(k=4)",
+        "suffix(k=8)",
+        "suffix(k=8, width=2)",
+        "draft(k=4)",
+        "draft(k=4, width=2)",
+    ]
     plain, *drafted = on_reference(*((strategy, method) for method in methods))
     for one in drafted:
         assert outside_engine(one) == outside_engine(plain)
         assert one.usage.engine["draft_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "method", ["ngram(k=4, verify=ratio)", "suffix(verify=ratio)", "draft(k=4, verify=ratio)"]
+)
+def test_under_the_ratio_test_a_seed_still_gives_one_result(method):
+    first, second = on_reference((BestOfN(n=3), method), (BestOfN(n=3), method))
+    assert outside_engine(first) == outside_engine(second)
+    assert first.usage.engine["draft_tokens"] > 0
+
+
+def test_greedy_texts_are_the_same_under_the_ratio_test():
+    plain, drafted = on_reference((Greedy(), None), (Greedy(), "draft(k=4, verify=ratio)"))
+    assert plain.text == drafted.text
+    assert drafted.usage.engine["draft_tokens"] > 0
 
 
 def test_a_branch_may_speculate_by_itself():

@@ -48,6 +48,12 @@ ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
         "mlxcel#994",
         "vllm#56734",
     ),
+    "drafts change no text, for no seed": ("vllm#6038", "vllm#9441", "vllm#7627", "vllm#41758"),
+    "the ratio test gets the distribution that was sampled from": ("transformers#47932", "vllm#53436"),
+    "a draft model computes what only its target has cached": ("vllm#47930",),
+    "drafts end where a context ends": ("vllm#57941", "Arctic#151"),
+    "tokens behind drafts have their own log-probability": ("llama.cpp#27972",),
+    "preemption beside drafts is harmless": ("vllm#16832",),
     "adapter, weights and namespace are in the key": (
         "vllm#30931",
         "vllm#42125",

@@ -5,8 +5,8 @@ import random
 
 import msgspec
 import pytest
-from branchwise.engine.drafting.adaptive import PROBE_STEPS, DraftLength, best_length
-from branchwise.engine.drafting.cost import MOST_ROWS, StepCost, VerifyCost
+from branchwise.engine.drafting.adaptive import PROBE_STEPS, RARE_PROBE_STEPS, DraftLength, best_length
+from branchwise.engine.drafting.cost import FEWEST, MOST_ROWS, WARM_UP, StepCost, VerifyCost
 from branchwise.engine.drafting.params import DraftModel, Ngram, Speculate, Suffix
 from branchwise.engine.protocol import EngineUsage, ModelCost
 from branchwise.engine.sampling.params import SamplingParams
@@ -72,6 +72,14 @@ def test_it_probes_rarely_and_comes_back() -> None:
         if k:
             length.learn(k, k)
     assert length.choose(4, 0.3) == 4
+
+
+def test_it_probes_very_rarely_where_drafts_seem_dear() -> None:
+    """A draft model that was slow when it was first timed is not given up for good."""
+    length = DraftLength()
+    chosen = [length.choose(4, 1.5) for _ in range(2 * RARE_PROBE_STEPS)]
+    assert sum(k > 0 for k in chosen) == 2
+    assert chosen[RARE_PROBE_STEPS - 1] > 0
 
 
 def test_the_best_length_is_zero_exactly_up_to_break_even() -> None:
@@ -167,6 +175,18 @@ def test_what_held_a_step_up_and_prefills_count_for_nothing() -> None:
     cost.observe(MOST_ROWS + 1, 0.5)
     cost.observe(16, 0.0)
     assert cost.verify == before
+
+
+def test_the_first_steps_do_not_count() -> None:
+    """They load code, and would look like very dear rows."""
+    cost = StepCost(ASSUMED)
+    for step in range(WARM_UP):
+        cost.observe(40 if step == 0 else 1, 3.0)
+    for step in range(200):
+        rows = 1 + step * 7 % 31
+        assert cost.known == (step >= FEWEST)
+        cost.observe(rows, 0.01 + 0.001 * rows)
+    assert cost.verify.fixed_rows == pytest.approx(10.0, rel=0.3)
 
 
 def test_a_cost_follows_a_machine_that_changes() -> None:

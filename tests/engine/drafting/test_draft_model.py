@@ -1,6 +1,7 @@
 """A draft model writes on mirrors: same noise, own pool, own counters, and nothing of it in the result."""
 
 import msgspec
+import pytest
 from branchwise.engine.drafting.params import DraftModel
 from branchwise.engine.protocol import EngineUsage, ModelCost
 from branchwise.engine.sched.plan import ModelPlan
@@ -78,6 +79,23 @@ def test_every_row_of_both_models_is_counted_once() -> None:
     assert sum(work.tokens for work in meter.committed) == 30
 
 
+@pytest.mark.pins("vllm#47930")
+def test_what_only_the_target_has_cached_the_draft_model_computes_itself() -> None:
+    """Else it would draft behind a prefix that it never saw, and little would be accepted."""
+    rig, usage = make(), EngineUsage()
+    prompt = [7] * 20
+    first = rig.open(prompt, seed=4)
+    rig.extend_now(first, extend_params(1))
+    rig.scheduler.release(first)
+    seq = rig.open(prompt, seed=5, usage=usage)
+    rig.extend_now(seq, extend_params(21, speculate=DRAFT))
+    assert usage.cached_tokens == 19
+    assert usage.draft_tokens == usage.accepted_tokens == 16
+    draft = rig.runners["draft"]
+    assert sum(count for (_, position), count in draft.row_positions.items() if position < 20) == 20
+
+
+@pytest.mark.pins("vllm#57941")
 def test_a_draft_context_shorter_than_the_targets_ends_the_drafts_only() -> None:
     rig = make(draft_len=16)
     seq = rig.open(PROMPT, seed=5)
