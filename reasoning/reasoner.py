@@ -152,7 +152,8 @@ class Reasoner:
 
         `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run
         apart. `step` is "mark:TEXT" or "tokens:N". `speculate` is "ngram(k=4)", "suffix(k=8)" or
-        "draft(k=4)": another speed, the same solution. `interrupt` ends the search with reason cancelled.
+        "draft(k=4)": another speed, the same solution, unless it says `verify=ratio`. `interrupt` ends the
+        search with reason cancelled.
         Raises `UsageError`, `CapabilityError`.
         """
         if isinstance(strategy, str):

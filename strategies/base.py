@@ -103,7 +103,8 @@ class Branch(Protocol):
         stop: Sequence[str] = (),
     ) -> Step:
         """Generate. Never raises for a spent budget: the step says so. `speculate` ("ngram(k=4)",
-        "suffix(k=8)", "draft(k=4)"; None: as the search has it) changes the speed only."""
+        "suffix(k=8)", "draft(k=4)"; None: as the search has it) changes the speed only, unless it says
+        `verify=ratio`."""
         ...
 
     async def conclude(self, *, max_tokens: int | None = None) -> Step:

@@ -147,7 +147,8 @@ def solve(
         str | None,
         typer.Option(
             metavar="ngram(k=4)|suffix(k=8)|draft(k=4)",
-            help="Verify guessed tokens together: another speed, the same result.",
+            help="Verify guessed tokens together: another speed, the same result. width=2 follows a second "
+            "guess (suffix, draft); verify=ratio keeps more of a draft model's guesses, for another result.",
             rich_help_panel=_ENGINE,
         ),
     ] = None,

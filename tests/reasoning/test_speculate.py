@@ -3,6 +3,7 @@
 import anyio
 import pytest
 from branchwise.engine.drafting.cost import VerifyCost
+from branchwise.engine.engine import Engine
 from branchwise.engine.errors import CapabilityError, UsageError
 from branchwise.engine.text.stop import Until
 from branchwise.reasoning.budget import Budget
@@ -31,6 +32,7 @@ def on_reference(*asked):
 
     async def main():
         async with Reasoner.open("reference") as reasoner:
+            assert isinstance(reasoner.backend, Engine)
             speculation = reasoner.backend.scheduler.speculation
             # A draft model as slow as its target, which this one is, would soon be left alone.
             speculation.costs = {name: Untimed(VerifyCost(30.0)) for name in speculation.costs}

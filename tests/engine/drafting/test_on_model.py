@@ -3,7 +3,7 @@ as a fresh prefill leaves it."""
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,7 +40,7 @@ METHODS: list[Speculate] = [
 class Recorded(SteeredDrafter):
     """Proposes what plain runs wrote, with errors: several paths, each wrong from a random place on."""
 
-    def __init__(self, texts: dict[SeqId, Sequence[int]], wrong: Sequence[int], seed: int) -> None:
+    def __init__(self, texts: Mapping[SeqId, Sequence[int]], wrong: Sequence[int], seed: int) -> None:
         super().__init__(lambda k: k)
         self._texts = texts
         self._wrong = wrong
