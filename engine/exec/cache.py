@@ -41,11 +41,6 @@ class KvCache:
         """Zero whole blocks in all layers."""
         self.blocks.index_fill_(2, torch.tensor(blocks, device=self.blocks.device), 0)
 
-    def clear_slots(self, blocks: Tensor, offsets: Tensor) -> None:
-        """Zero the positions at `offsets` of `blocks`, int64 [positions] each, in all layers."""
-        device = self.blocks.device
-        self.blocks[:, :, blocks.to(device), :, offsets.to(device)] = 0
-
     def slots(self, blocks: Tensor, offsets: Tensor) -> Tensor:
         """Rows of a layer's pool seen as [2 * num_blocks * kv_heads * block_size, head_dim] for positions at
         `offsets` of `blocks`, int64 [rows] each: [rows * 2 * kv_heads], per row all key heads, then all value

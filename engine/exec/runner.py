@@ -257,8 +257,17 @@ class Runner:
         for span in spans:
             rows = [one.position - 1 for one in span.samples if (one.seq, one.node) in unsound]
             if span.drafted and rows:
-                blocks = torch.tensor([span.blocks[row // self.cache.block_size] for row in rows])
-                self.cache.clear_slots(blocks, torch.tensor(rows) % self.cache.block_size)
+                self.clear_positions(span.blocks, rows)
+
+    def clear_positions(self, blocks: Sequence[int], positions: Sequence[int]) -> None:
+        """Zero keys and values at `positions` of the table `blocks`, in all layers."""
+        size, shape, device = self.cache.block_size, self._decoder.shape, self._decoder.device
+        where = torch.tensor([blocks[position // size] for position in positions])
+        slots = self.cache.slots(where, torch.tensor(positions) % size).to(device)
+        parts = (len(positions), 2 * shape.kv_heads, shape.head_dim)
+        zeros = torch.zeros(parts, dtype=self._decoder.dtype, device=device)
+        for layer in self.cache.blocks:
+            self._attention.store(zeros, slots, layer)
 
 
 def _draw_from(row: int, sample: Sample) -> Draw:
