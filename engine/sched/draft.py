@@ -66,6 +66,11 @@ class PlannedSpan:
             self.holder.memory.pool.drop_all(self.ahead.take_blocks())
             self.ahead = None
 
+    @property
+    def has_copies(self) -> bool:
+        """False for nearly all spans of nearly all steps."""
+        return self.reservation.copy is not None or self.ahead is not None
+
     def copies(self) -> Iterable[Copy]:
         """Blocks to copy before the step."""
         if self.reservation.copy is not None:
@@ -225,7 +230,7 @@ class Draft:
         return ModelPlan(
             model=name,
             spans=tuple([part for span in spans for part in span.freeze()]),
-            copies=tuple([copy for span in spans for copy in span.copies()]),
+            copies=tuple([copy for span in spans if span.has_copies for copy in span.copies()]),
             kept_samples=tuple([KeptSample(drawn.trunk.id, draw(drawn.request)) for drawn in draws]),
             forget=self.forgotten[name],
         )
@@ -245,17 +250,9 @@ def draw(
 ) -> Sample:
     """The request's next token; behind tokens of a draft, the one that follows them."""
     seq = request.seq
-    return Sample(
-        seq=seq.id,
-        seed=seq.seed,
-        position=seq.known + len(drafted),
-        params=request.params.sampling,
-        rules=request.rules,
-        drafted=drafted,
-        node=node,
-        proposal=proposal,
-        drafting=request.drafting,
-    )
+    position = seq.known + len(drafted)
+    sampling, rules, drafting = request.params.sampling, request.rules, request.drafting
+    return Sample(seq.id, seq.seed, position, sampling, rules, drafted, node, proposal, drafting)
 
 
 def failed_requests(draft: Draft, model: str) -> list[Request]:

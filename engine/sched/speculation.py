@@ -261,7 +261,7 @@ class Speculation:
         """Commit what the target agrees with."""
         for one in self._acceptance.accept(draft, results):
             self._learn(one)
-        self._plain_next.update(span.holder.id for span in draft.spans.values() if span.redone)
+        self._plain_next.update([span.holder.id for span in draft.spans.values() if span.redone])
 
     def _learn(self, one: Verified) -> None:
         seq, method = one.request.seq, one.request.params.speculate

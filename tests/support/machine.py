@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import islice
 
 import msgspec
-from branchwise.engine.drafting.params import DraftModel, Ngram, Suffix
+from branchwise.engine.drafting.params import DraftModel, Ngram, Speculate, Suffix
 from branchwise.engine.errors import HandleError, StepFailed
 from branchwise.engine.protocol import ExtendParams, ScoreParams, Scores, SeqId, Work
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelResult, SpanScores
 from branchwise.engine.sched.request import Outcome
+from branchwise.engine.sched.scheduler import StepLimits
 
-from .checks import RecordingMeter
-from .oracle import NaiveEngine
+from .checks import RecordingMeter, Rig
+from .drafters import ErringRunner, RandomDrafter, steer
+from .oracle import NaiveEngine, oracle_info
 
+MAX_LEN = 30
 PROMPTS = [[7] * 9, [7] * 8 + [3], [7] * 4 + [5] * 8, list(range(1, 14)), [9], list(range(1, 9))]
 SAMPLING = [
     SamplingParams(),
@@ -24,7 +28,7 @@ SAMPLING = [
     SamplingParams(temperature=0.0, frequency_penalty=2.0, min_tokens=4, logit_bias={5: 3.0, 17: -1.5}),
     SamplingParams(allowed_tokens=(3, 4, 5, 8, 17), repetition_penalty=0.5),
 ]
-SPECULATE = [
+SPECULATE: list[Speculate | None] = [
     None,
     Ngram(k=3),
     Suffix(k=6),
@@ -32,6 +36,19 @@ SPECULATE = [
     DraftModel(k=3),
     DraftModel(k=3, width=3),
 ]
+
+
+def make_rig(blocks: int, limits: StepLimits, digest_bytes: int, drafts: int) -> Rig:
+    """A policy, a reward model, and drafts of all kinds; `drafts` seeds those that are steered."""
+    infos = [
+        oracle_info("policy", max_model_len=MAX_LEN),
+        oracle_info("prm", max_model_len=MAX_LEN, head="reward"),
+        oracle_info("draft", max_model_len=MAX_LEN - 4),
+    ]
+    rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
+    steer(rig.scheduler.speculation, RandomDrafter(random.Random(drafts)))
+    rig.runners["draft"] = ErringRunner(blocks, 4)
+    return rig
 
 
 class PathMeter(RecordingMeter):
@@ -77,15 +94,25 @@ class Pending:
         self.params: ExtendParams | ScoreParams | None = None
 
 
-def spoil_first(result: ModelResult) -> ModelResult:
-    """The result with its first value not finite."""
+def ratio_tested(method: Speculate | None, sampling: SamplingParams) -> Speculate | None:
+    """The method under the ratio test, which has no trees, where the text is the greedy one all the same."""
+    if method is None or sampling.temperature > 0:
+        return method
+    if isinstance(method, Ngram):
+        return msgspec.structs.replace(method, verify="ratio")
+    return msgspec.structs.replace(method, verify="ratio", width=1)
+
+
+def spoil(result: ModelResult, place: int) -> ModelResult:
+    """The result with its value at `place` (0: the first, -1: the last) not finite."""
     if result.drawn:
-        drawn = (result.drawn[0]._replace(logprob=math.nan), *result.drawn[1:])
-        return msgspec.structs.replace(result, drawn=drawn)
+        drawn = list(result.drawn)
+        drawn[place] = drawn[place]._replace(logprob=math.nan)
+        return msgspec.structs.replace(result, drawn=tuple(drawn))
     if result.scores:
-        first = result.scores[0]
-        nan = SpanScores(first.seq, (math.nan,) * len(first.rewards), (math.nan,) * len(first.logprobs))
-        return msgspec.structs.replace(result, scores=(nan, *result.scores[1:]))
+        scores, one = list(result.scores), result.scores[place]
+        scores[place] = SpanScores(one.seq, (math.nan,) * len(one.rewards), (math.nan,) * len(one.logprobs))
+        return msgspec.structs.replace(result, scores=tuple(scores))
     return result
 
 

@@ -7,7 +7,7 @@ from branchwise.engine.errors import CapacityError
 from branchwise.engine.protocol import EngineUsage, Pinned, SeqId, Unlimited
 from branchwise.engine.sched.plan import ModelResult
 from support.checks import Rig, extend_params
-from support.machine import spoil_first
+from support.machine import spoil
 from support.oracle_engine import OracleEngine
 
 PREFIX = list(range(1, 14))
@@ -114,7 +114,7 @@ def test_kv_that_is_not_sound_is_not_kept() -> None:
     rig = Rig(num_blocks=20, block_size=4)
     seq = computed(rig, PREFIX)
     pin(rig, seq, until=10.0)
-    rig.runner.mangle = spoil_first
+    rig.runner.mangle = lambda result: spoil(result, 0)
     rig.run(rig.extend(seq, extend_params(2)))
 
     def sound(result: ModelResult) -> ModelResult:

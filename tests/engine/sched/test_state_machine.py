@@ -5,7 +5,7 @@ everything.
 from __future__ import annotations
 
 import os
-import random
+from functools import partial
 
 import pytest
 from branchwise.engine.drafting.params import Speculate
@@ -26,12 +26,22 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.checks import Rig, extend_params
-from support.drafters import ErringRunner, RandomDrafter, steer
-from support.machine import PROMPTS, SAMPLING, SPECULATE, PathMeter, Pending, check_scores, spoil_first, uncut
-from support.oracle import EOS, NaiveEngine, oracle_info
+from support.checks import extend_params
+from support.machine import (
+    MAX_LEN,
+    PROMPTS,
+    SAMPLING,
+    SPECULATE,
+    PathMeter,
+    Pending,
+    check_scores,
+    make_rig,
+    ratio_tested,
+    spoil,
+    uncut,
+)
+from support.oracle import EOS, NaiveEngine
 
-MAX_LEN = 30
 EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
 MANY_EXAMPLES = 2000
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
@@ -46,23 +56,14 @@ class EngineMachine(RuleBasedStateMachine):
         chunk=st.sampled_from([1, 5, 64]),
         kept=st.sampled_from([0, 1, 64]),
         digest_bytes=st.sampled_from([1, 16]),
-        fixed_rows=st.sampled_from([0.1, 1000.0]),
+        fixed=st.sampled_from([0.1, 1000.0]),
         drafts=st.integers(0, 99),
     )
     def start(
-        self, blocks: int, rows: int, chunk: int, kept: int, digest_bytes: int, fixed_rows: float, drafts: int
+        self, blocks: int, rows: int, chunk: int, kept: int, digest_bytes: int, fixed: float, drafts: int
     ) -> None:
-        infos = [
-            oracle_info("policy", max_model_len=MAX_LEN),
-            oracle_info("prm", max_model_len=MAX_LEN, head="reward"),
-            oracle_info("draft", max_model_len=MAX_LEN - 4),
-        ]
-        limits = StepLimits(
-            max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept, verify_fixed_rows=fixed_rows
-        )
-        self.rig = Rig(blocks, 4, limits=limits, infos=infos, digest_bytes=digest_bytes)
-        steer(self.rig.scheduler.speculation, RandomDrafter(random.Random(drafts)))
-        self.rig.runners["draft"] = ErringRunner(blocks, 4)
+        limits = StepLimits(max_rows=rows, max_chunk_rows=chunk, max_kept_rows=kept, verify_fixed_rows=fixed)
+        self.rig = make_rig(blocks, limits, digest_bytes, drafts)
         self.usage = EngineUsage()
         self.tokens: dict[SeqId, list[int]] = {}
         self.seeds: dict[SeqId, int] = {}
@@ -153,6 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
         budget=st.sampled_from([None, None, 0, 3]),
         order=st.integers(0, 2),
         speculate=st.sampled_from(SPECULATE),
+        ratio=st.booleans(),
     )
     def extend(
         self,
@@ -164,7 +166,9 @@ class EngineMachine(RuleBasedStateMachine):
         budget: int | None,
         order: int,
         speculate: Speculate | None,
+        ratio: bool,
     ) -> None:
+        speculate = ratio_tested(speculate, sampling) if ratio else speculate
         lm = [seq for seq in self.idle() if self.models[seq] == "policy"]
         if not lm:
             return
@@ -265,11 +269,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.collect()
 
     @precondition(lambda self: self.pending)
-    @rule(model=st.sampled_from(["policy", "prm", "draft"]))
-    def spoiled_step(self, model: str) -> None:
+    @rule(model=st.sampled_from(["policy", "prm", "draft"]), place=st.sampled_from([0, -1]))
+    def spoiled_step(self, model: str, place: int) -> None:
         """One row gives a value that is not finite."""
         runner, counters = self.rig.runners[model], self.rig.scheduler.counters
-        runner.mangle = spoil_first
+        runner.mangle = partial(spoil, place=place)
         failed = counters.failed_rows
         self.rig.step()
         self.spoiled_rows += counters.failed_rows - failed
