@@ -31,8 +31,10 @@ class BranchMeter:
         with ledger.lock:
             if ticket.suspended and not run.try_resume(ticket, self._track.holder):
                 return Verdict.YIELD
-            if clock.reproducible and not clock.may_grant(ticket, scarce=run.scarce(answering=self._answering)):
-                return Verdict.DEFER
+            if clock.reproducible:
+                scarce = run.scarce(answering=self._answering)
+                if not clock.may_grant(ticket, scarce=scarce):
+                    return Verdict.DEFER
             if tokens and work.model == run.policy:
                 room = run.kv.ask(self._track.holder, tokens, ticket, clock)
                 if room is not Room.HERE:
