@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 
-class RowSpan(NamedTuple):
+class RowSpan(msgspec.Struct, frozen=True, gc=False):
     """Rows at positions `start <= p < start + rows` of one sequence, whose KV lies in `blocks` (its
     table)."""
 

@@ -8,8 +8,8 @@ they left.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -26,7 +26,7 @@ _CACHED_VALUES = 1 << 16
 """Values of fp32 that stay in a core's cache from one pass over them to the next."""
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A drawn id and its natural-log probability under the raw row (temperature 1, nothing masked)."""
 
     id: int
@@ -35,7 +35,7 @@ class Token(NamedTuple):
     drafted: Drafted | None = None
 
 
-class NoToken(NamedTuple):
+class NoToken(msgspec.Struct, frozen=True, gc=False):
     """Nothing can be drawn from the row, and why; `finite` says whether the model's own logits were sound."""
 
     reason: str

@@ -7,6 +7,7 @@ touched, whatever the size of the vocabulary.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from .rules import Penalties, RowRules
 _IMPOSSIBLE = float("-inf")
 
 
-class Draw(NamedTuple):
+class Draw(msgspec.Struct, frozen=True, gc=False):
     """Sample the token for `position` of a branch with `seed` from row `row` of the logits; the other fields
     are those of `sched.plan.Sample`."""
 

@@ -1,7 +1,5 @@
 """One step of the engine as data: what the scheduler decided, and what the runner found. No torch here."""
 
-from typing import NamedTuple
-
 import msgspec
 
 from ..protocol import SeqId
@@ -14,7 +12,7 @@ TRASH_BLOCK = 0
 """Block 0 of every pool takes the writes that must go nowhere; no table ever holds it."""
 
 
-class Sample(NamedTuple):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """Draw the token for `position` of sequence `seq` with that sequence's own noise.
 
     `rules` are the request's own object, with the counts of its sequence as they stand when the step runs;
@@ -34,14 +32,14 @@ class Sample(NamedTuple):
     drafting: Drafting | None = None
 
 
-class Copy(NamedTuple):
+class Copy(msgspec.Struct, frozen=True, gc=False):
     """Copy the KV of block `source` to `target`, all layers, before the forward pass of the step."""
 
     source: int
     target: int
 
 
-class Span(msgspec.Struct, frozen=True):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """Consecutive rows of one sequence. Of a draft that is a tree, each path has a span of its own.
 
     Rows are the positions `start <= p < start + len(tokens)`. `blocks` is the table that covers `[0, start +
@@ -67,7 +65,7 @@ class Span(msgspec.Struct, frozen=True):
     targets: tuple[int, ...] = ()
 
 
-class KeptSample(NamedTuple):
+class KeptSample(msgspec.Struct, frozen=True, gc=False):
     """Draw from the logits row kept under `source` by an earlier step; no row is computed."""
 
     source: SeqId
@@ -93,7 +91,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     models: tuple[ModelPlan, ...]
 
 
-class Drawn(NamedTuple):
+class Drawn(msgspec.Struct, frozen=True, gc=False):
     """A sampled token, its raw natural-log probability (temperature 1, nothing masked), and what else
     `SamplingParams` and `Sample.drafting` asked for."""
 
@@ -105,7 +103,7 @@ class Drawn(NamedTuple):
     drafted: Drafted | None = None
 
 
-class NotDrawn(NamedTuple):
+class NotDrawn(msgspec.Struct, frozen=True, gc=False):
     """No token could be drawn for `seq`, and why; its request fails, nothing else does. Where the model's
     own logits were not `finite`, the KV of the row is not sound either."""
 
@@ -115,7 +113,7 @@ class NotDrawn(NamedTuple):
     finite: bool = True
 
 
-class SpanScores(NamedTuple):
+class SpanScores(msgspec.Struct, frozen=True, gc=False):
     """Rewards (sigmoid, in [0, 1]) at `reward_at` and log-probabilities at `logprob_at` of one span, in
     order.
     """

@@ -7,6 +7,7 @@ from branchwise.kernels.plan import Planner
 from branchwise.kernels.tables import RowSpan
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.paged import BLOCK, CHUNK, Case, attend, cases, dense, make_attention, random_kv, random_queries
 
 HEADS = st.sampled_from([(4, 4), (6, 2), (3, 1), (10, 2)])
@@ -64,7 +65,7 @@ def test_shared_chunks_give_the_bits_of_lone_rows() -> None:
         assert attention.shares
         together = attend(spans, queries, kv, attention)
         for span, query, found in zip(spans, queries, together, strict=True):
-            assert torch.equal(attend([span._replace(rows=1)], [query[:1]], kv, attention)[0], found[:1])
+            assert torch.equal(attend([replace(span, rows=1)], [query[:1]], kv, attention)[0], found[:1])
 
 
 def test_without_sharing_the_results_are_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

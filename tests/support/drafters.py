@@ -12,6 +12,7 @@ from branchwise.engine.sched.plan import Drawn, NotDrawn, Sample
 from branchwise.engine.sched.request import ExtendRequest
 from branchwise.engine.sched.sequence import Sequence as EngineSequence
 from branchwise.engine.sched.speculation import Speculation
+from msgspec.structs import replace
 
 from .oracle import VOCAB, OracleRunner, Row
 
@@ -89,8 +90,8 @@ class ErringRunner(OracleRunner):
             return found
         right, told = found.token, found.drafted
         if told is not None and told.runners_up:
-            found = found._replace(drafted=told._replace(runners_up=[right]))
-        return found._replace(token=(right + 1) % VOCAB)
+            found = replace(found, drafted=told._replace(runners_up=[right]))
+        return replace(found, token=(right + 1) % VOCAB)
 
 
 class SkewedRunner(OracleRunner):

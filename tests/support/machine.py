@@ -14,6 +14,7 @@ from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sched.plan import ModelResult, SpanScores
 from branchwise.engine.sched.request import Outcome
 from branchwise.engine.sched.scheduler import StepLimits
+from msgspec.structs import replace
 
 from .checks import RecordingMeter, Rig
 from .drafters import ErringRunner, RandomDrafter, steer
@@ -107,7 +108,7 @@ def spoil(result: ModelResult, place: int) -> ModelResult:
     """The result with its value at `place` (0: the first, -1: the last) not finite."""
     if result.drawn:
         drawn = list(result.drawn)
-        drawn[place] = drawn[place]._replace(logprob=math.nan)
+        drawn[place] = replace(drawn[place], logprob=math.nan)
         return msgspec.structs.replace(result, drawn=tuple(drawn))
     if result.scores:
         scores, one = list(result.scores), result.scores[place]

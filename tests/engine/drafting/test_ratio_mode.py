@@ -222,7 +222,7 @@ def test_a_row_that_is_not_finite_does_not_change_the_text(node: int) -> None:
         nonlocal spoiled
         hit = [d for d in result.drawn if d.node == node and any(e.node for e in result.drawn)]
         spoiled += len(hit)
-        drawn = [d._replace(logprob=math.nan) if d in hit else d for d in result.drawn]
+        drawn = [msgspec.structs.replace(d, logprob=math.nan) if d in hit else d for d in result.drawn]
         return msgspec.structs.replace(result, drawn=tuple(drawn))
 
     rig.runners["policy"].mangle = spoil

@@ -242,7 +242,8 @@ def spoiled(bad: SeqId, nodes: Collection[int]) -> Callable[[ModelResult], Model
 
     def mangle(result: ModelResult) -> ModelResult:
         drawn = [
-            d._replace(logprob=math.nan) if d.seq == bad and d.node in nodes else d for d in result.drawn
+            msgspec.structs.replace(d, logprob=math.nan) if d.seq == bad and d.node in nodes else d
+            for d in result.drawn
         ]
         return msgspec.structs.replace(result, drawn=tuple(drawn))
 

@@ -11,6 +11,7 @@ from branchwise.engine.sampling.target import Draw
 from branchwise.kernels.noise import Purpose, gumbel, row_keys
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy import stats
 
 CPU = torch.device("cpu")
@@ -66,7 +67,7 @@ def test_a_token_depends_on_its_own_row_alone(data: st.DataObject) -> None:
     draws = [Draw(*pick) for pick in data.draw(st.lists(picks, min_size=1, max_size=6))]
     together = _draw(logits, draws)
     for draw, found in zip(draws, together, strict=True):
-        assert _draw(logits[draw.row : draw.row + 1], [draw._replace(row=0)]) == [found]
+        assert _draw(logits[draw.row : draw.row + 1], [replace(draw, row=0)]) == [found]
 
 
 @pytest.mark.pins("vllm#3063", "vllm#1623", "vllm#2937", "exllamav2#50")

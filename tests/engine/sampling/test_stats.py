@@ -8,6 +8,7 @@ from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sampling.sampler import Sampler, Token
 from branchwise.engine.sampling.stats import alternatives, token_stats
 from branchwise.engine.sampling.target import Draw
+from msgspec.structs import replace
 from support.sampling import token_stats as stated_stats
 
 CPU = torch.device("cpu")
@@ -103,6 +104,6 @@ def test_details_come_for_those_that_ask_alike_in_any_batch() -> None:
     draws = [Draw(row, row, 9, params) for row, params in enumerate(asks)]
     together = sampler.draw(logits, draws)
     for draw, found in zip(draws, together, strict=True):
-        assert sampler.draw(logits[draw.row : draw.row + 1], [draw._replace(row=0)]) == [found]
+        assert sampler.draw(logits[draw.row : draw.row + 1], [replace(draw, row=0)]) == [found]
         assert isinstance(found, Token)
         assert (found.detail is not None) == draw.params.tells

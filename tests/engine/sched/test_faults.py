@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from branchwise.engine.errors import NumericsError, StepFailed
 from branchwise.engine.protocol import EngineUsage, ScoreParams
@@ -26,9 +27,14 @@ class SpoilingRunner(OracleRunner):
         hit = self.spoils in {drawn.seq for drawn in result.drawn} | {found.seq for found in result.scores}
         if not hit:
             return result
-        drawn = tuple(d._replace(logprob=self.value) if d.seq == self.spoils else d for d in result.drawn)
+        drawn = tuple(
+            msgspec.structs.replace(d, logprob=self.value) if d.seq == self.spoils else d
+            for d in result.drawn
+        )
         scores = tuple(
-            s._replace(rewards=(self.value,) * len(s.rewards), logprobs=(self.value,) * len(s.logprobs))
+            msgspec.structs.replace(
+                s, rewards=(self.value,) * len(s.rewards), logprobs=(self.value,) * len(s.logprobs)
+            )
             if s.seq == self.spoils
             else s
             for s in result.scores
