@@ -278,6 +278,7 @@ class LogicalClock:
             return False
         del self._tickets[ticket.path]
         self._ended -= 1
+        self._round = None
         self.now = max(self.now, ticket.committed_time)
         ticket.delivered.set()
         return True
