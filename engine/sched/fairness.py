@@ -7,6 +7,14 @@ from itertools import chain, zip_longest
 from .board import Board
 from .request import Request
 
+CARRIED_STEPS = 8
+"""A tenant may be owed, or owe, what so many steps of the usual size have: enough to catch up after a time in
+which it could not use its share, and too little to push another far below its own over a few hundred steps.
+"""
+
+USUAL_STEPS = 50
+"""The usual size of a step is the mean over about so many."""
+
 
 class StepShares:
     """What each tenant may still have of one step, and what it got."""
@@ -49,6 +57,7 @@ class Fairness:
         self._board = board
         self._deficits: dict[str, float] = {}
         self._demands: dict[str, int] = {}
+        self._usual_rows = 0.0
 
     def several(self) -> bool:
         """Whether requests of more than one tenant are waiting or running."""
@@ -60,16 +69,18 @@ class Fairness:
         self._demands = self._demand(max_rows)
         return StepShares(divided(max_rows, self._demands, self._deficits))
 
-    def settle(self, shares: StepShares, max_rows: int) -> None:
+    def settle(self, shares: StepShares) -> None:
         """The step is planned: carry the deficits of those that wanted more."""
         spent = shares.spent
+        self._usual_rows += (spent.total() - self._usual_rows) / USUAL_STEPS
         backlogged = [tenant for tenant, rows in self._demands.items() if spent[tenant] < rows]
         if len(backlogged) < 2:
             self._deficits = {}
             return
         earned = sum(spent[tenant] for tenant in backlogged) / len(backlogged)
+        most = CARRIED_STEPS * self._usual_rows
         self._deficits = {
-            tenant: min(max(self._deficits.get(tenant, 0.0) + earned - spent[tenant], -max_rows), max_rows)
+            tenant: min(max(self._deficits.get(tenant, 0.0) + earned - spent[tenant], -most), most)
             for tenant in backlogged
         }
 

@@ -194,7 +194,7 @@ class Scheduler:
         if self.speculation.release_held(draft) and draft.empty:
             self._fill(draft)
         if draft.shares is not None:
-            self._fairness.settle(draft.shares, self._budget.rows)
+            self._fairness.settle(draft.shares)
         self.speculation.propose(draft)
         if draft.empty:
             self._settle()

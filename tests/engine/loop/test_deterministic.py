@@ -85,9 +85,7 @@ async def write(
 
         async def one(index: int) -> None:
             seq = engine.open(prompt(models["policy"], index), seed=100 + index)
-            params = ExtendParams(
-                sampling=sampling, stop=StopRule(), max_tokens=NEW, speculate=way.speculate
-            )
+            params = ExtendParams(sampling=sampling, stop=StopRule(), max_tokens=NEW, speculate=way.speculate)
             extension = await engine.extend(seq, params, Unlimited())
             found[index] = (extension.tokens, extension.logprobs)
             engine.release(seq)

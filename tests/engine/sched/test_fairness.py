@@ -101,6 +101,42 @@ def test_a_tenant_that_comes_late_gets_its_half_of_a_full_pool() -> None:
     assert smallest_part(history, "early", skip=WINDOW) >= 0.45
 
 
+@pytest.mark.parametrize("max_rows", [16, 64])
+@pytest.mark.parametrize("small", [(10, 60, 20), (40, 20, 10), (4, 20, 30)], ids=str)
+@pytest.mark.parametrize("big", [(144, 20, 3), (192, 20, 2), (132, 4, 2)], ids=str)
+def test_prompts_larger_than_their_tenant_s_part_of_the_pool_keep_their_half(
+    big: tuple[int, int, int], small: tuple[int, int, int], max_rows: int
+) -> None:
+    """While the one sequence that fits decodes, its tenant can use one row of a step: the rest of its share
+    is carried to its next prompt."""
+    rig = plain_rig(61, 4, StepLimits(max_rows=max_rows))
+    assert big[0] > 61 * 4 / 2
+    loads = [
+        Load(rig, name, prompt=prompt, tokens=tokens, width=width)
+        for name, (prompt, tokens, width) in (("big", big), ("small", small))
+    ]
+    history = rows_by_step(rig, loads, 3 * WINDOW)
+    for load in loads:
+        assert smallest_part(history, load.tenant, skip=WINDOW) >= 0.45, load.tenant
+
+
+def test_decodes_larger_than_their_tenant_s_part_of_the_pool_cannot_use_half_of_the_rows() -> None:
+    """The bound is on rows that a tenant can use. A sequence of 41 of the 60 blocks decodes one row per step,
+    and no two of them fit: even with the whole engine for itself the tenant computes fewer rows than 45 % of
+    what both do side by side. Beside the other it keeps half of what the whole engine would give it at least.
+    """
+    load = {"prompt": 20, "tokens": 144, "width": 3}
+    alone_rig = plain_rig(61, 4, StepLimits(max_rows=16))
+    alone = rows_by_step(alone_rig, [Load(alone_rig, "big", **load)], 3 * WINDOW)[WINDOW:]
+    rig = plain_rig(61, 4, StepLimits(max_rows=16))
+    loads = [Load(rig, "big", **load), Load(rig, "small", prompt=4, tokens=20, width=30)]
+    both = rows_by_step(rig, loads, 3 * WINDOW)[WINDOW:]
+    big, small = (sum(rows[tenant] for rows in both) for tenant in ("big", "small"))
+    most = sum(rows["big"] for rows in alone)
+    assert most < 0.45 * (big + small)
+    assert big >= 0.5 * most
+
+
 def test_rows_that_a_tenant_cannot_use_go_to_the_other() -> None:
     rig = plain_rig(2000, 4, StepLimits(max_rows=32, max_chunk_rows=32))
     loads = [Load(rig, "few", prompt=4, tokens=500, width=2), Load(rig, "many", **LONG_PROMPTS)]
