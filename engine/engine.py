@@ -1,6 +1,5 @@
 """The local back end: an anyio facade in front of the engine thread."""
 
-import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
 from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
 from .handles import Handle, Handles
-from .hosted import EngineModel, make_memory, memory_plan
+from .hosted import EngineModel, capabilities_of, make_memory, memory_plan
 from .loop import EngineLoop
 from .metrics import EngineMetrics
 from .protocol import (
@@ -37,7 +36,6 @@ from .protocol import (
 )
 from .sampling.params import SamplingParams
 from .sched.limits import StepLimits
-from .sched.request import Delta, Outcome
 from .sched.scheduler import Scheduler, StopWatchFactory
 from .settling import Due, Settle, never_due, settle_turns
 from .text.stop import StopChecker, StopRule
@@ -54,8 +52,9 @@ class Engine:
     decides when the tasks woken by a delivery have parked; without it, a few turns of the event loop, at most
     `settle_s` seconds. `check` runs the invariant checker after every step.
 
-    `max_waiting` bounds the queue of each tenant. Leaving the context cancels what runs; with `drain_s` it
-    first lets it run on for so many seconds. A step of more than `stuck_after_s` seconds is reported.
+    `max_waiting` bounds the queue of each tenant, `max_waiting_in_all` that of all together. Leaving the
+    context cancels what runs; with `drain_s` it first lets it run on for so many seconds. A step of more than
+    `stuck_after_s` seconds is reported.
     """
 
     def __init__(
@@ -66,6 +65,7 @@ class Engine:
         max_chunk_tokens: int | None = None,
         max_kept_rows: int = 64,
         max_waiting: int = 16384,
+        max_waiting_in_all: int = 65536,
         drain_s: float = 0.0,
         stuck_after_s: float = 120.0,
         check: bool = False,
@@ -81,7 +81,9 @@ class Engine:
             max_chunk_rows=max_chunk_tokens or max_step_tokens,
             max_kept_rows=max_kept_rows,
             max_waiting=max_waiting,
+            max_waiting_in_all=max_waiting_in_all,
         )
+        self._hosted = dict(models)
         self._models = {name: model.info for name, model in models.items()}
         memories = {name: make_memory(name, model) for name, model in models.items()}
         max_len = {name: memory.max_len for name, memory in memories.items()}
@@ -91,17 +93,22 @@ class Engine:
         )
         self.metrics = EngineMetrics(self.scheduler, timings, watchdog)
         self.memory_plan = memory_plan(models)
-        runners = {name: model.runner for name, model in models.items()}
-        self._loop = EngineLoop(
-            self.scheduler, runners, self._hop, self._hop_ended, due or never_due, timings, watchdog
-        )
-        self._settle = settle or partial(settle_turns, settle_s)
+        self._runners = {name: model.runner for name, model in models.items()}
         self._drain_s = drain_s
         self._handles = Handles(self._models, max_len)
-        self._deliveries = Deliveries(self._handles, self._cancel)
+        deliveries = Deliveries(self._handles, self._cancel, settle or partial(settle_turns, settle_s))
+        self._deliveries = deliveries
+        self._loop = EngineLoop(
+            self.scheduler,
+            self._runners,
+            deliveries.hand_over,
+            deliveries.hand_over_end,
+            due or never_due,
+            timings,
+            watchdog,
+        )
         self._seq_ids = count(1)
         self._request_ids = count(1)
-        self._event_loop: anyio.lowlevel.EventLoopToken | None = None
         self._closed = False
 
     @classmethod
@@ -118,6 +125,7 @@ class Engine:
         deterministic: bool = False,
         adapters: Mapping[str, str | Path] | None = None,
         max_waiting: int = 16384,
+        max_waiting_in_all: int = 65536,
         drain_s: float = 0.0,
         check: bool = False,
         settle: Settle | None = None,
@@ -147,6 +155,7 @@ class Engine:
             models,
             max_step_tokens=max_step_tokens,
             max_waiting=max_waiting,
+            max_waiting_in_all=max_waiting_in_all,
             drain_s=drain_s,
             check=check,
             settle=settle,
@@ -154,7 +163,7 @@ class Engine:
         )
 
     async def __aenter__(self) -> Self:
-        self._event_loop = anyio.lowlevel.current_token()
+        self._deliveries.event_loop = anyio.lowlevel.current_token()
         self._loop.start()
         return self
 
@@ -176,16 +185,7 @@ class Engine:
 
     @property
     def capabilities(self) -> Capabilities:
-        heads = {info.head for info in self._models.values()}
-        return Capabilities(
-            score_logprob="lm" in heads,
-            score_reward="reward" in heads,
-            token_stats=True,
-            exact_meter=True,
-            kv_account=True,
-            seeds=True,
-            speculates=True,
-        )
+        return capabilities_of(self._models.values())
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -259,6 +259,29 @@ class Engine:
         self._loop.post(command)
 
     # Verbs that wait
+
+    async def reload(self, model: str, source: str | Path, *, adapter: str | Path | None = None) -> ModelInfo:
+        """Compute `model` with the weights of `source`, of the same shape, from now on; returns their facts.
+
+        No sequence may be open (`HandleError`). Other weights, or another adapter, find nothing of what is
+        cached; those that come back find their own. While they load, both are in memory. Raises
+        `ModelLoadError`; the weights then stay as they are.
+        """
+        self._check_reloads(model)
+        hosted = await anyio.to_thread.run_sync(self._hosted[model].reopen, source, adapter)
+        self._check_reloads(model)  # others may have opened sequences meanwhile
+        self._hosted[model], self._models[model] = hosted, hosted.info
+        self._loop.post(partial(self._replace, model, hosted))
+        return hosted.info
+
+    def _replace(self, model: str, hosted: EngineModel) -> None:
+        """On the engine thread, between steps."""
+        self._runners[model] = hosted.runner
+        self.scheduler.reload(model, hosted.info, hosted.kv_identity)
+
+    def _check_reloads(self, model: str) -> None:
+        self._require_open()
+        self._handles.check_reloads(model)
 
     async def extend(
         self, seq: SeqId, params: ExtendParams, meter: Meter, on_tokens: OnTokens | None = None
@@ -359,33 +382,15 @@ class Engine:
     def _cancel(self, ticket: Ticket) -> None:
         self._loop.post(partial(self.scheduler.cancel, ticket.request))
 
-    # Deliveries
-
-    def _hop(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
-        """On the engine thread: hand results over, return when those they woke have parked."""
-        anyio.from_thread.run(self._deliver, outcomes, deltas, token=self._event_loop)
-
-    def _hop_ended(self, failure: BaseException | None) -> None:
-        with contextlib.suppress(anyio.RunFinishedError):  # nobody is left to be told
-            anyio.from_thread.run(self._abandon, failure, token=self._event_loop)
-
-    async def _deliver(self, outcomes: list[Outcome], deltas: list[Delta]) -> None:
-        self._deliveries.deliver(outcomes, deltas)
-        await self._settle()
-
-    async def _abandon(self, failure: BaseException | None) -> None:
-        self._closed = True
-        self._deliveries.abandon(failure)
-
     def _new_ticket(self, handle: Handle, on_tokens: OnTokens | None = None) -> Ticket:
         ticket = Ticket(next(self._request_ids), on_tokens)
         self._deliveries.add(ticket, handle)
         return ticket
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closed or self._deliveries.abandoned:
             raise EngineClosed("the engine is closed")
-        if self._event_loop is None:
+        if self._deliveries.event_loop is None:
             raise EngineClosed("the engine is not running yet: enter it with `async with` first")
 
     def _idle(self, seq: SeqId, verb: str) -> Handle:

@@ -19,7 +19,8 @@ class CapacityError(UsageError):
 
 
 class QueueFullError(BranchwiseError):
-    """A tenant has as many requests waiting as it may; try again when some have started."""
+    """A tenant, or all together, have as many requests waiting as they may; try again when some have
+    started."""
 
 
 class ModelLoadError(UsageError):

@@ -37,6 +37,14 @@ class Handles:
         """Whether the handle was live until now."""
         return self._live.pop(seq, None) is not None
 
+    def check_reloads(self, model: str) -> None:
+        """Refuse other weights under open sequences; those of one model may be drafted for by another."""
+        self.check_model(model)
+        if self._live:
+            raise HandleError(
+                f"{len(self._live)} sequences are open; release them before {model!r} gets other weights"
+            )
+
     def ended(self, seq: SeqId, known: int) -> None:
         """What ran on the sequence ended, and left it `known` tokens long."""
         handle = self._live.get(seq)

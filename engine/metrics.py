@@ -30,7 +30,7 @@ COUNTED = {
     "parked": "Idle sequences whose blocks were taken.",
     "preemptions": "Running sequences whose blocks were taken.",
     "copied_blocks": "Blocks copied because a shared tail was written to.",
-    "refused_requests": "Requests refused because their tenant's queue was full.",
+    "refused_requests": "Requests refused because the queue of their tenant, or of all, was full.",
     "spoiled_requests": "Requests ended by values that were not finite.",
 }
 """Figures of `Counters` that are metrics of their own, with their help."""

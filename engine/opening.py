@@ -3,13 +3,14 @@ got.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import structlog
 import torch
 
-from .errors import CapacityError, UsageError
-from .exec.cache import bytes_per_block
+from .errors import CapacityError, ModelLoadError, UsageError
+from .exec.cache import KvCache, bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
 from .hosted import EngineModel
@@ -91,8 +92,44 @@ def blocks_in(kv_memory: int, models: list[LoadedModel], block_size: int) -> int
     return blocks
 
 
+def _reopen(
+    role: str,
+    running: Runner,
+    max_rows: int,
+    deterministic: bool,
+    source: str | Path,
+    adapter: str | Path | None,
+) -> EngineModel:
+    """The weights of `source` on the KV memory of `running`."""
+    before, cache = running.model, running.cache
+    model = open_model(
+        source,
+        name=role,
+        dtype=before.decoder.dtype,
+        device=str(before.decoder.device),
+        max_model_len=before.info.max_model_len,
+        adapter=adapter,
+    )
+    if model.decoder.shape != before.decoder.shape or model.info.head != before.info.head:
+        raise ModelLoadError(
+            f"{source} has another shape than {before.info.source}, in whose place it should go; "
+            "open it in an engine of its own"
+        )
+    check_packed(model)
+    return _engine_model(
+        role, model, cache.num_blocks, cache.block_size, max_rows, deterministic=deterministic, cache=cache
+    )
+
+
 def _engine_model(
-    role: str, model: LoadedModel, num_blocks: int, block_size: int, max_rows: int, *, deterministic: bool
+    role: str,
+    model: LoadedModel,
+    num_blocks: int,
+    block_size: int,
+    max_rows: int,
+    *,
+    deterministic: bool,
+    cache: KvCache | None = None,
 ) -> EngineModel:
     dtype = str(model.decoder.dtype).removeprefix("torch.")
     block_bytes = bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
@@ -104,14 +141,16 @@ def _engine_model(
         megabytes=round(num_blocks * block_bytes / 1e6, 1),
         weights_megabytes=round(model.weights_bytes / 1e6, 1),
     )
+    runner = Runner(
+        model, num_blocks, block_size=block_size, deterministic=deterministic, max_rows=max_rows, cache=cache
+    )
     return EngineModel(
         info=model.info,
-        runner=Runner(
-            model, num_blocks, block_size=block_size, deterministic=deterministic, max_rows=max_rows
-        ),
+        runner=runner,
         num_blocks=num_blocks,
         block_size=block_size,
         kv_format=f"{dtype}/deterministic={deterministic}",
         weights_bytes=model.weights_bytes,
         block_bytes=block_bytes,
+        reopen=partial(_reopen, role, runner, max_rows, deterministic),
     )

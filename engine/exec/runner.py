@@ -47,7 +47,7 @@ class Runner:
 
     With `deterministic` a row's results are bitwise the same alone or in any batch, for any chunking of a
     prefill, with KV shared or not (design section 4, rule 11). `max_rows` is the largest number of rows of a
-    step.
+    step. `cache` is the KV memory of a runner that this one replaces; without it there is a new one.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Runner:
         block_size: int = 16,
         deterministic: bool = False,
         max_rows: int = 2048,
+        cache: KvCache | None = None,
     ) -> None:
         self._model = model
         self._decoder = model.decoder
@@ -69,7 +70,7 @@ class Runner:
                 "leave deterministic off, or use a model of the own decoder's families"
             )
         attention, device = model.decoder.shape, model.decoder.device
-        self.cache = KvCache(attention, num_blocks, block_size, model.decoder.dtype, device)
+        self.cache = cache or KvCache(attention, num_blocks, block_size, model.decoder.dtype, device)
         shape = HeadShape(
             attention.heads,
             attention.kv_heads,

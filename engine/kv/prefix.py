@@ -61,6 +61,12 @@ class PrefixIndex:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def identify(self, identity: KvIdentity) -> None:
+        """From now on the sequences have another identity: they find nothing of the one before. What stands
+        in the cache is evicted in its turn, and found again where its identity comes back."""
+        self._identity = identity
+        self._roots.clear()
+
     def root(self, namespace: str) -> BlockHash:
         """The hash before the first block of every sequence of `namespace`."""
         found = self._roots.get(namespace)

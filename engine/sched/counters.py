@@ -44,7 +44,7 @@ class Counters(msgspec.Struct):
     preemptions: int = 0
     copied_blocks: int = 0
     refused_requests: int = 0
-    """Requests refused because their tenant's queue was full."""
+    """Requests refused because their tenant's queue, or the queue of all, was full."""
     spoiled_requests: int = 0
     """Requests ended by values that were not finite."""
 

@@ -9,7 +9,7 @@ import msgspec
 from ..kv.account import Account
 from ..kv.pins import Pins
 from ..kv.pool import BlockPool
-from ..kv.prefix import BlockHash, PrefixIndex
+from ..kv.prefix import BlockHash, KvIdentity, PrefixIndex
 from ..protocol import EngineUsage, ModelInfo
 from .plan import Copy
 from .sequence import Sequence
@@ -63,6 +63,12 @@ class ModelMemory:
         for account in self._touched:
             account.settle()
         self._touched.clear()
+
+    def reload(self, info: ModelInfo, identity: KvIdentity) -> None:
+        """The model has other weights from now on; no sequence may be open on it."""
+        assert not self._accounts, self.name
+        self.info = info
+        self.index.identify(identity)
 
     # Holding and dropping
 

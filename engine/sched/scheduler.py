@@ -7,7 +7,8 @@ from collections.abc import Sequence as Seq
 
 from ..drafting.cost import VerifyCost
 from ..errors import CapacityError, QueueFullError, StepFailed
-from ..protocol import EngineUsage, ExtendParams, Meter, Pinned, ScoreParams, SeqId
+from ..kv.prefix import KvIdentity
+from ..protocol import EngineUsage, ExtendParams, Meter, ModelInfo, Pinned, ScoreParams, SeqId
 from ..text.profile import ModelProfile
 from ..text.stop import Stop, StopRule
 from ..text.tokenizer import Tokenizer
@@ -93,6 +94,10 @@ class Scheduler:
         usage = EngineUsage() if usage is None else usage
         tenant = namespace if tenant is None else tenant
         self.family.open(seq, list(tokens), seed, self.memories[model], namespace, tenant, usage)
+
+    def reload(self, model: str, info: ModelInfo, identity: KvIdentity) -> None:
+        """Other weights for `model`, on which no sequence is open."""
+        self.memories[model].reload(info, identity)
 
     def fork(self, seq: SeqId, children: Seq[tuple[SeqId, int]]) -> None:
         """Add (id, seed) children that share all KV of `seq`."""
@@ -266,14 +271,15 @@ class Scheduler:
         return self._budget.retry(name, decodes=decodes, prefills=sum(rows) - decodes)
 
     def _refused(self, request: int, seq: Sequence) -> bool:
-        """Whether the queue of the sequence's tenant is full; the request then ends at once."""
-        limit, waiting = self._limits.max_waiting, self.board.waiting.tenants[seq.tenant]
+        """Whether the queue of the sequence's tenant, or of all, is full; the request then ends at once."""
+        limits, queue = self._limits, self.board.waiting
+        who, waiting, limit = f"tenant {seq.tenant!r} has", queue.tenants[seq.tenant], limits.max_waiting
+        if waiting < limit:
+            who, waiting, limit = "all tenants have", len(queue), limits.max_waiting_in_all
         if waiting < limit:
             return False
         self.counters.refused_requests += 1
-        message = (
-            f"tenant {seq.tenant!r} has {waiting} requests waiting, the most are {limit}: try again later"
-        )
+        message = f"{who} {waiting} requests waiting, the most are {limit}: try again later"
         self.board.reject(request, seq, QueueFullError(message))
         return True
 

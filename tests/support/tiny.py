@@ -1,10 +1,12 @@
 """Tiny random models of every supported architecture, saved as transformers saves them, with a byte-level
 tokenizer."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from branchwise.engine.models.lora import TARGETS
 
 VOCABULARY = 300
 EOS_ID = 256
@@ -74,3 +76,30 @@ def save_model(folder: Path, family: str, *, head: str = "CausalLM", seed: int =
     model.save_pretrained(folder)
     save_tokenizer(folder)
     return model
+
+
+def save_adapter(folder: Path, model: Any, *, seed: int = 1, rank: int = 4, **fields: Any) -> Path:
+    """A LoRA adapter in PEFT's layout with random factors for every projection of `model`."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    config = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 8,
+        "target_modules": list(TARGETS),
+        "bias": "none",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config | fields))
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in TARGETS:
+            ranks = fields.get("rank_pattern", {})
+            own = next((ranks[end] for end in ranks if name.endswith(end)), rank)
+            down = torch.randn(own, module.in_features, generator=generator) * 0.1
+            up = torch.randn(module.out_features, own, generator=generator) * 0.1
+            tensors[f"base_model.model.{name}.lora_A.weight"] = down
+            tensors[f"base_model.model.{name}.lora_B.weight"] = up
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder

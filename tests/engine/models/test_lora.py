@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from branchwise.engine.opening import load_models
 from branchwise.engine.protocol import EngineUsage, ScoreParams, Unlimited
 from safetensors.torch import save_file
 from support.driving import scored_logprobs
-from support.tiny import save_model
+from support.tiny import save_adapter, save_model
 
 TOKENS = [(position * 7) % 250 for position in range(60)]
 METER = Unlimited()
@@ -27,31 +26,6 @@ METER = Unlimited()
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp("models") / "base"
     return folder, save_model(folder, "Qwen3", num_hidden_layers=2)
-
-
-def save_adapter(folder: Path, model: Any, *, seed: int = 1, rank: int = 4, **fields: Any) -> Path:
-    """Random factors for every projection of `model`."""
-    folder.mkdir(parents=True)
-    config = {
-        "peft_type": "LORA",
-        "r": rank,
-        "lora_alpha": 8,
-        "target_modules": list(TARGETS),
-        "bias": "none",
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(config | fields))
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] in TARGETS:
-            ranks = fields.get("rank_pattern", {})
-            own = next((ranks[end] for end in ranks if name.endswith(end)), rank)
-            down = torch.randn(own, module.in_features, generator=generator) * 0.1
-            up = torch.randn(module.out_features, own, generator=generator) * 0.1
-            tensors[f"base_model.model.{name}.lora_A.weight"] = down
-            tensors[f"base_model.model.{name}.lora_B.weight"] = up
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return folder
 
 
 def expected_logprobs(model: Any, folder: Path, scale: dict[str, float]) -> list[float]:

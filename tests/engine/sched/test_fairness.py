@@ -189,6 +189,20 @@ def test_a_full_queue_refuses_at_once_and_says_the_numbers() -> None:
     assert rig.extend_now(seq, extend_params(2)).generated == 2
 
 
+def test_the_queue_of_all_tenants_together_is_bounded_too() -> None:
+    rig = Rig(limits=StepLimits(max_rows=1, max_waiting=3, max_waiting_in_all=4))
+    tenants = ["a", "b", "c", "d"]
+    accepted = [rig.extend(rig.open([n, 2], namespace=t), extend_params(2)) for n, t in enumerate(tenants, 1)]
+    refused = rig.extend(rig.open([9, 2], namespace="e"), extend_params(2))
+    rig.collect()
+    error = rig.outcomes[refused].error
+    assert isinstance(error, QueueFullError)
+    assert str(error) == "all tenants have 4 requests waiting, the most are 4: try again later"
+    rig.run(*accepted)
+    assert rig.scheduler.counters.refused_requests == 1
+    assert rig.extend_now(rig.open([9, 2], namespace="e"), extend_params(2)).generated == 2
+
+
 @given(
     rows=st.integers(1, 100),
     demands=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 100), min_size=1),
