@@ -67,6 +67,31 @@ def test_a_pinned_prefix_outlives_its_sequence_until_its_time_is_over(when: str)
     assert hits(rig, PREFIX) == 0
 
 
+def test_a_pin_covers_the_sequence_as_it_stood_whatever_becomes_of_it() -> None:
+    """What is generated or appended behind it is not kept; what is cut off it, and written otherwise, is."""
+    rig = Rig(num_blocks=24, block_size=4)
+    seq = rig.open(PREFIX)
+    assert pin(rig, seq, until=10.0) == Pinned(positions=12)
+    rig.extend_now(seq, extend_params(9))
+    longer = rig.tokens(seq)
+    rig.scheduler.truncate(seq, 6)
+    rig.scheduler.append(seq, [40] * 8)
+    rig.extend_now(seq, extend_params(1))
+    other = rig.tokens(seq)
+    rig.scheduler.release(seq)
+    assert rig.pool.pinned_cached == 3
+    flood(rig)
+    assert hits(rig, longer) == 12
+    assert hits(rig, other) == 4  # the block that both begin with
+    assert pin(rig, again := computed(rig, longer), until=10.0) == Pinned(positions=20)
+    rig.scheduler.release(again)
+    flood(rig)
+    assert hits(rig, longer) == 20
+    rig.scheduler.unpin(again)
+    rig.scheduler.expire_pins(10.0)
+    assert rig.pool.pinned_cached == 0
+
+
 def test_a_pin_is_of_its_namespace_only() -> None:
     rig = Rig(num_blocks=30, block_size=4)
     pin(rig, computed(rig, PREFIX, "a"), until=10.0)
