@@ -83,7 +83,8 @@ def test_a_pin_covers_the_sequence_as_it_stood_whatever_becomes_of_it() -> None:
     flood(rig)
     assert hits(rig, longer) == 12
     assert hits(rig, other) == 4  # the block that both begin with
-    assert pin(rig, again := computed(rig, longer), until=10.0) == Pinned(positions=20)
+    again = computed(rig, longer)
+    assert pin(rig, again, until=10.0) == Pinned(positions=20)
     rig.scheduler.release(again)
     flood(rig)
     assert hits(rig, longer) == 20
