@@ -185,16 +185,20 @@ _SIZES = (
     "intermediate_size",
 )
 _OPTIONAL_SIZES = ("head_dim", "num_key_value_heads")
+_LARGEST = {"num_hidden_layers": 10_000, "head_dim": 1 << 16}
+_LARGEST_SIZE = (1 << 31) - 1
+"""Above this nothing is a model; a damaged file must not make anybody allocate by what it says."""
 
 
 def _check_sizes(fields: Mapping[str, Any], source: str) -> None:
     """Refuse sizes that are no whole numbers above 0, and an epsilon that is no small positive number."""
     for name in (*_SIZES, *_OPTIONAL_SIZES):
-        value = fields.get(name)
+        value, most = fields.get(name), _LARGEST.get(name, _LARGEST_SIZE)
         absent = name not in fields or (value is None and name in _OPTIONAL_SIZES)
-        size = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        if not absent and not size:
-            raise ModelLoadError(f"{source}: {name} is {value!r}; it must be a whole number above 0")
+        if not absent and not (_is_whole(value) and 0 < value <= most):
+            raise ModelLoadError(
+                f"{source}: {name} is {value!r}; it must be a whole number above 0 (at most {most})"
+            )
     epsilon = fields.get("rms_norm_eps", 1e-6)
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 < epsilon < 1.0:
         raise ModelLoadError(f"{source}: rms_norm_eps is {epsilon!r}; it must lie between 0 and 1")
@@ -204,7 +208,11 @@ def head_of(fields: Mapping[str, Any]) -> HeadConfig:
     """The head that the architecture's name says."""
     if not architecture_of(fields).endswith(("ForTokenClassification", "ForSequenceClassification")):
         return HeadConfig()
-    labels = len(fields["id2label"]) if fields.get("id2label") else int(fields.get("num_labels", 2))
+    names, labels = fields.get("id2label"), fields.get("num_labels", 2)
+    if names:
+        labels = len(names) if isinstance(names, Mapping) else names
+    if not _is_whole(labels) or labels < 1:
+        raise ModelLoadError(f"config.json: the number of labels is {labels!r}; it must be above 0")
     return HeadConfig(HeadKind.SCORE, labels)
 
 
@@ -235,26 +243,40 @@ def _build(
         max_position=max_position,
         tied_head=bool(fields.get("tie_word_embeddings", False)),
         qk_norm=family == "qwen3",
-        windows=_windows(fields, family, layers),
+        windows=_windows(fields, family, layers, source),
         head=head,
-        eos_ids=as_ids(fields.get("eos_token_id")),
+        eos_ids=as_ids(fields.get("eos_token_id"), source),
     )
 
 
-def _windows(fields: Mapping[str, Any], family: str, layers: int) -> tuple[int | None, ...]:
+def _windows(fields: Mapping[str, Any], family: str, layers: int, source: str) -> tuple[int | None, ...]:
     """Sliding window per layer, as transformers decides it: Mistral always, Qwen only when switched on."""
     window = fields.get("sliding_window", 4096)
     if window is None or family == "llama" or (family != "mistral" and not fields.get("use_sliding_window")):
         return (None,) * layers
+    if not _is_whole(window) or window < 1:
+        raise ModelLoadError(f"{source}: sliding_window is {window!r}; it must be a whole number above 0")
     types = fields.get("layer_types")
     if types is None or family == "mistral":
-        full = 0 if family == "mistral" else int(fields.get("max_window_layers", 28))
+        full = 0 if family == "mistral" else fields.get("max_window_layers", 28)
+        if not _is_whole(full):
+            raise ModelLoadError(f"{source}: max_window_layers is {full!r}; it must be a whole number")
         types = ["full_attention" if layer < full else "sliding_attention" for layer in range(layers)]
-    return tuple(int(window) if kind == "sliding_attention" else None for kind in types)
+    if not isinstance(types, list) or len(types) != layers:
+        raise ModelLoadError(f"{source}: layer_types is {types!r}; it must name the type of {layers} layers")
+    return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 
-def as_ids(value: object) -> tuple[int, ...]:
-    """Token ids from a field that holds one id, a list of them, or nothing."""
+def as_ids(value: object, source: str) -> tuple[int, ...]:
+    """Token ids from an `eos_token_id` that holds one id, a list of them, or nothing; one below 0 is no
+    token's."""
     if value is None:
         return ()
-    return tuple(int(item) for item in value) if isinstance(value, list) else (int(value),)  # pyright: ignore[reportArgumentType]
+    ids = value if isinstance(value, list) else [value]
+    if not all(_is_whole(token) for token in ids):
+        raise ModelLoadError(f"{source}: eos_token_id is {value!r}; it must be a token id or a list of them")
+    return tuple(token for token in ids if token >= 0)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

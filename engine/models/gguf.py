@@ -76,10 +76,9 @@ def read_gguf(path: Path) -> GgufFile:
     config = parse_config(fields, str(path))
     if divisors is not None:
         config = config.with_rope_divisors(tuple(divisors.tolist()))
-    _restore(tensors, config, str(metadata["general.architecture"]))
     check_tensors(tensors, config, str(path))
-    eos = [metadata[key] for key in _EOS_KEYS if key in metadata]
-    generation = {"eos_token_id": [int(token) for token in eos]}
+    _restore(tensors, config, str(metadata["general.architecture"]))
+    generation = {"eos_token_id": [metadata[key] for key in _EOS_KEYS if key in metadata]}
     return GgufFile(config, fields, tensors, fingerprint, read_tokenizer(metadata, path), generation)
 
 

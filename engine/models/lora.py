@@ -101,6 +101,8 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     for field, is_set in refused.items():
         if is_set:
             raise ModelLoadError(f"{path} sets {field}; only plain LoRA factors are supported")
+    if not all(map(math.isfinite, (config.lora_alpha, *config.alpha_pattern.values()))):
+        raise ModelLoadError(f"{path}: a lora_alpha is not finite; it must be a number")
     least = min(config.r, *config.rank_pattern.values(), config.r)
     if least < 1:
         raise ModelLoadError(f"{path}: a rank of {least} is out of range; it must be at least 1")

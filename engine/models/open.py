@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import ModelLoadError
 from ..protocol import ModelInfo
 from ..sampling.params import SamplingParams
+from ..sched.step_budget import is_out_of_memory
 from ..text.profile import FolderNotes, load_profile, read_notes
 from ..text.step_format import Scorer, StepFormat, step_format
 from ..text.tokenizer import HfTokenizer
@@ -83,7 +84,7 @@ def open_model(
             f"{path}: the tokenizer has {tokenizer.vocab_size} ids, the model {facts.vocab_size} embeddings"
         )
     length = _length(max_model_len, facts.max_position)
-    eos_ids = {*as_ids(opened.generation.get("eos_token_id")), *facts.eos_ids}
+    eos_ids = {*as_ids(opened.generation.get("eos_token_id"), str(path)), *facts.eos_ids}
     info = ModelInfo(
         name=name or path.stem,
         source=str(source),
@@ -98,7 +99,19 @@ def open_model(
         adapter_digest=opened.adapter_digest,
         steps=_steps(opened.scorer, tokenizer, path),
     )
-    return LoadedModel(info, opened.build(length), opened.notes.deterministic, opened.weights_bytes)
+    return LoadedModel(info, _built(opened, length, path), opened.notes.deterministic, opened.weights_bytes)
+
+
+def _built(opened: _Opened, length: int, path: Path) -> StepModel:
+    try:
+        return opened.build(length)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ModelLoadError(
+            f"{path} does not fit in memory ({opened.weights_bytes} bytes of weights, a context of {length} "
+            "positions); shorten the context with max_model_len"
+        ) from None
 
 
 def _bytes(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> int:
@@ -162,7 +175,7 @@ def _build(
         check_tensors(tensors, config, str(path))
         return config.facts, partial(Decoder, config, tensors, dtype, device)
     model = open_transformers(path, fields, tensors, head, dtype, device)
-    facts = msgspec.structs.replace(model.facts, eos_ids=as_ids(fields.get("eos_token_id")))
+    facts = msgspec.structs.replace(model.facts, eos_ids=as_ids(fields.get("eos_token_id"), str(path)))
     return facts, lambda positions: model
 
 

@@ -37,6 +37,8 @@ def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, sou
     """From `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before); other types are
     refused."""
     scaling = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    if not isinstance(scaling, Mapping):
+        raise ModelLoadError(f"{source}: the rope parameters are {scaling!r}; they must be an object")
     rope_type = scaling.get("rope_type") or scaling.get("type") or "default"
     if rope_type not in ROPE_TYPES:
         raise ModelLoadError(
@@ -49,21 +51,33 @@ def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, sou
     original = scaling.get("original_max_position_embeddings") or fields.get(
         "original_max_position_embeddings"
     )
-    return RopeConfig(
-        rope_type=rope_type,
-        theta=float(theta),
-        dim=head_dim,
-        factor=float(scaling.get("factor") or 1.0),
-        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-        original_max_position=int(original or max_position),
-        beta_fast=float(scaling.get("beta_fast") or 32.0),
-        beta_slow=float(scaling.get("beta_slow") or 1.0),
-        attention_factor=scaling.get("attention_factor"),
-        mscale=scaling.get("mscale"),
-        mscale_all_dim=scaling.get("mscale_all_dim"),
-        truncate=bool(scaling.get("truncate", True)),
-    )
+    given = {
+        "rope_type": rope_type,
+        "theta": theta,
+        "dim": head_dim,
+        "factor": scaling.get("factor") or 1.0,
+        "low_freq_factor": scaling.get("low_freq_factor", 1.0),
+        "high_freq_factor": scaling.get("high_freq_factor", 4.0),
+        "original_max_position": original or max_position,
+        "beta_fast": scaling.get("beta_fast") or 32.0,
+        "beta_slow": scaling.get("beta_slow") or 1.0,
+        "attention_factor": scaling.get("attention_factor"),
+        "mscale": scaling.get("mscale"),
+        "mscale_all_dim": scaling.get("mscale_all_dim"),
+        "truncate": scaling.get("truncate", True),
+    }
+    try:
+        config = msgspec.convert(given, RopeConfig)
+        finite = math.isfinite(_attention_factor(config)) and inverse_frequencies(config).isfinite().all()
+    except msgspec.ValidationError as error:
+        raise ModelLoadError(f"{source}: a rope parameter is no number: {error}") from None
+    except (ArithmeticError, ValueError):
+        finite = False
+    if not finite:
+        raise ModelLoadError(
+            f"{source}: its rope parameters give no finite frequencies: {dict(scaling) or theta}"
+        )
+    return config
 
 
 def rotation_table(config: RopeConfig, positions: int) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,10 @@ def _check_fields(fields: Mapping[str, Any], head: HeadConfig) -> None:
         raise ModelLoadError(f"a {head.kind} head is supported on {', '.join(sorted(FAMILIES))}")
     if fields.get("quantization_config"):
         raise ModelLoadError("its weights are quantised; give the model in bfloat16 or float32")
-    for kind in sorted(set(fields.get("layer_types") or ()) - set(_LAYER_TYPES)):
+    types = fields.get("layer_types") or ()
+    for kind in types if isinstance(types, list | tuple) else (types,):
+        if kind in _LAYER_TYPES:
+            continue
         raise ModelLoadError(f"layer type {kind!r} is not supported; supported are {_join(_LAYER_TYPES)}")
     for scaling in (fields.get("rope_parameters"), fields.get("rope_scaling")):
         for kind in _rope_types(scaling):

@@ -22,14 +22,15 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         """The prompt for the assistant's turn. `UsageError` where the template refuses the messages."""
-        import jinja2
-
         try:
             return self._compiled.render(
                 messages=messages, tools=None, documents=None, add_generation_prompt=True, **variables
             )
-        except jinja2.TemplateError as error:
-            raise UsageError(f"the chat template of {self._source} refused the messages: {error}") from None
+        except ModelLoadError:
+            raise
+        except Exception as error:  # the template is code: it may raise whatever Python raises
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UsageError(f"the chat template of {self._source} refused the messages: {reason}") from None
 
     @cached_property
     def _compiled(self) -> "jinja2.Template":

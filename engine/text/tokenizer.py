@@ -212,9 +212,12 @@ def _template(folder: Path, config: Mapping[str, Any]) -> ChatTemplate | None:
     """The chat template, from its own file or the configuration; of several named ones, the default."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return ChatTemplate(path.read_text(encoding="utf-8"), str(path))
+        try:
+            return ChatTemplate(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError as error:
+            raise ModelLoadError(f"{path} is not UTF-8 text ({error}); copy the file again") from None
     text = config.get("chat_template") or _fields(folder / "chat_template.json").get("chat_template")
     if isinstance(text, list):
-        named = {entry.get("name"): entry.get("template") for entry in text}
+        named = {entry.get("name"): entry.get("template") for entry in text if isinstance(entry, dict)}
         text = named.get("default")
     return ChatTemplate(text, str(folder / "tokenizer_config.json")) if isinstance(text, str) else None
