@@ -10,6 +10,7 @@ from ..engine.protocol import ExtendParams, Extension
 from ..engine.sampling.params import SamplingParams
 from ..engine.text.stop import Stop, StopRule, Until
 from ..strategies.base import Step
+from .budget import Budget
 from .caps import caps_in_force
 from .clock import Ticket, TicketKind
 from .graph import Node, NodeState
@@ -36,7 +37,7 @@ async def extend_branch(branch: "SearchBranch", until: Until, max_tokens: int | 
     """Extend as `Branch.extend` says, once the budget lets the branch start."""
     run = branch.run
     run.touch()
-    limit = _limit(branch, until, max_tokens, leg.model)
+    limit = _limit(branch, until, max_tokens, leg.model, answering=branch.answering)
     if limit <= 0:
         await anyio.lowlevel.checkpoint()
         return Step(tokens=(), text="", stop=Stop.CONTEXT)
@@ -44,21 +45,27 @@ async def extend_branch(branch: "SearchBranch", until: Until, max_tokens: int | 
     run.touch()
     ended_by_itself = False
     try:
-        step = await _extend_phases(branch, until, limit, leg)
+        step = await _extend_phases(branch, until, limit, max_tokens, leg)
         ended_by_itself = step.stop not in _CUT
         return step
     finally:
         run.admission.leave(branch.path, ended_by_itself=ended_by_itself)
 
 
-async def _extend_phases(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -> Step:
+async def _extend_phases(
+    branch: "SearchBranch", until: Until, limit: int, max_tokens: int | None, leg: Leg
+) -> Step:
     """Thinking and answer are two requests: the answer alone may use the reserve."""
     if until not in (Until.ANSWER, Until.END) or branch.answering:
         return await _request(branch, until, limit, leg)
     first = await _request(branch, Until.THINK, limit, leg)
-    if first.stop is not Stop.THINK_END or first.generated == limit or not branch.live:
+    if first.stop is not Stop.THINK_END or not branch.live:
         return first
-    second = await _request(branch, until, limit - first.generated, leg)
+    left = None if max_tokens is None else max_tokens - first.generated
+    limit = _limit(branch, until, left, leg.model, answering=True)
+    if limit <= 0:
+        return first
+    second = await _request(branch, until, limit, leg)
     return Step(
         tokens=first.tokens + second.tokens,
         text=first.text + second.text,
@@ -69,17 +76,20 @@ async def _extend_phases(branch: "SearchBranch", until: Until, limit: int, leg: 
     )
 
 
-def _limit(branch: "SearchBranch", until: Until, max_tokens: int | None, model: str) -> int:
-    """Tokens that the extension may take: room in the context, the step's length, what caller and run
-    allow."""
+def _limit(
+    branch: "SearchBranch", until: Until, max_tokens: int | None, model: str, *, answering: bool
+) -> int:
+    """Tokens that the extension may take: room in the context, the step's length, what the caller allows, and
+    what is left of the run's longest candidate, of which thinking leaves a part to the answer."""
     run = branch.run
     limits = [run.model(model).max_model_len - len(branch.prompt) - len(branch.tokens)]
     if until is Until.STEP:
         limits.append(run.tokens_per_step or run.step_tokens)
     if max_tokens is not None:
         limits.append(max_tokens)
-    elif run.max_tokens is not None:
-        limits.append(run.max_tokens)
+    if run.max_tokens is not None:
+        kept = 0 if answering else Budget(tokens=run.max_tokens).reserve(thinks=True)
+        limits.append(run.max_tokens - kept - len(branch.tokens))
     return min(limits)
 
 

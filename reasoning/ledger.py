@@ -42,6 +42,8 @@ class Ledger:
         self.prompt_tokens = 0
         self.scored_tokens = 0
         self.refused = False
+        self.closed = False
+        """The run is over: whoever still asks is refused."""
         self._reserve = budget.reserve(thinks=thinks)
         self._now = now
         self._started_s = now()
@@ -82,6 +84,8 @@ class Ledger:
         A refusal is remembered: the search ends with reason budget if it ends with no work it may do.
         """
         with self.lock:
+            if self.closed:
+                return False
             budget = self.budget
             left = self.tokens_left(answering=answering)
             covered = (

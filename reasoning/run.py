@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import structlog
 
 from ..engine.drafting.params import Speculate
-from ..engine.errors import CapabilityError
+from ..engine.errors import CapabilityError, HandleError
 from ..engine.protocol import Backend, EngineUsage, ModelInfo, Verdict
 from ..engine.sampling.params import SamplingParams
 from ..verifiers.base import Verifier
@@ -111,7 +111,9 @@ class Run:
         return self.models[name]
 
     def enter(self, branch: "Prunable") -> None:
-        """A branch came to be."""
+        """A branch came to be. Raises `HandleError` where the search is over."""
+        if self.closing:
+            raise HandleError(f"branch {'.'.join(map(str, branch.path))}: the search is over")
         self._live[branch.path] = branch
 
     def leave(self, branch: "Prunable") -> None:
@@ -122,6 +124,8 @@ class Run:
     def close(self) -> None:
         """The search is over: prune what lives; the settler forgets it."""
         self.closing = True
+        with self.ledger.lock:
+            self.ledger.closed = True
         for branch in list(self._live.values()):
             branch.prune("search ended")
         if self._settler is not None and self.rest is not None:

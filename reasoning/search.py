@@ -21,6 +21,7 @@ from ..verifiers.vote import Ballot, Select, select
 from .branch import SearchBranch
 from .caps import under
 from .events import Noted, Offered
+from .failure import said
 from .graph import SearchGraph
 from .ledger import Cap
 from .run import Run
@@ -69,14 +70,21 @@ class Offer:
 
 class TreeSearch:
     """Implements `strategies.base.Search`. `on_solved` is called once a sound verifier passed an offered
-    candidate."""
+    candidate, `on_interrupt` where a `KeyboardInterrupt` reached the strategy's code."""
 
     def __init__(
-        self, run: Run, *, prompt: Sequence[int], selection: Select, on_solved: Callable[[], None] | None
+        self,
+        run: Run,
+        *,
+        prompt: Sequence[int],
+        selection: Select,
+        on_solved: Callable[[], None] | None,
+        on_interrupt: Callable[[], None],
     ) -> None:
         self.run = run
         self._selection = selection
         self._on_solved = on_solved
+        self._on_interrupt = on_interrupt
         self._offers: dict[tuple[int, ...], Offer] = {}
         self._incumbent: Offer | None = None
         self._fresh = True
@@ -151,7 +159,7 @@ class TreeSearch:
         """Run `fn` on all branches side by side; see `strategies.base.Search.each`."""
         todo = [_own(branch) for branch in branches]
         handed: set[tuple[int, ...]] = set()
-        failure: Exception | None = None
+        failure: BaseException | None = None
         self.run.touch()
         async with anyio.create_task_group() as group:
             sender, receiver = anyio.create_memory_object_stream[SearchBranch](len(todo) + 1)
@@ -168,7 +176,7 @@ class TreeSearch:
             iterator = completed()
             try:
                 yield iterator
-            except Exception as error:
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # a task group would wrap it
                 failure = error
             finally:
                 self.run.touch()
@@ -193,11 +201,14 @@ class TreeSearch:
                 return
             try:
                 await fn(branch)
-            except Exception as error:
+            except KeyboardInterrupt:
+                self._on_interrupt()
+                return
+            except (Exception, SystemExit) as error:
                 branch.error = error
                 self.run.failures.append(error)
-                branch.prune(f"failed: {error}")
-                log.warning("branch failed", branch=branch.id, error=str(error), kind=type(error).__name__)
+                branch.prune(f"failed: {said(error)}")
+                log.warning("branch failed", branch=branch.id, error=said(error), kind=type(error).__name__)
                 return
             self.run.touch()
             with contextlib.suppress(anyio.BrokenResourceError):

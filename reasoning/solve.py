@@ -10,6 +10,7 @@ from ..engine.errors import UsageError
 from ..strategies.base import Search, Strategy
 from ..strategies.grammar import as_dict
 from .events import Ended
+from .failure import said, single
 from .run import Run
 from .search import Offer, TreeSearch
 from .solution import Reason, Solution, Usage, engine_figures
@@ -46,6 +47,7 @@ async def run_search(
         prompt=prompt,
         selection=strategy.selection(),
         on_solved=(lambda: end.stop(Reason.SOLVED)) if strategy.stops_on_verified() else None,
+        on_interrupt=lambda: end.stop(Reason.CANCELLED),
     )
     try:
         async with _watching(end, interrupt):
@@ -80,19 +82,16 @@ async def _watching(end: _End, interrupt: anyio.Event | None) -> AsyncIterator[N
 async def _run_strategy(strategy: Strategy, search: Search, end: _End) -> None:
     try:
         await strategy.run(search)
-    except Exception as error:
-        end.error = _single(error)
+    except (Exception, SystemExit, KeyboardInterrupt, BaseExceptionGroup) as error:
+        found = single(error)
+        if isinstance(found, KeyboardInterrupt):
+            end.stop(Reason.CANCELLED)
+            return
+        if not isinstance(found, Exception | SystemExit):
+            raise
+        end.error = found
         if not isinstance(end.error, UsageError):
-            log.error(
-                "strategy failed", error=str(end.error), kind=type(end.error).__name__, exc_info=end.error
-            )
-
-
-def _single(error: BaseException) -> BaseException:
-    """The one error inside of nested task groups, where there is one."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+            log.error("strategy failed", error=said(found), kind=type(end.error).__name__, exc_info=end.error)
 
 
 def _reason(run: Run, search: TreeSearch, end: _End) -> Reason:
@@ -129,7 +128,7 @@ def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> So
         model=run.model_name,
         strategy=as_dict(strategy),
         notes=tuple(run.notes),
-        error=None if error is None else str(error) or type(error).__name__,
+        error=None if error is None else said(error),
     )
     run.emit(Ended, reason=reason, answer=solution.answer, verified=solution.verified)
     return solution
