@@ -14,6 +14,7 @@ ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
         "vllm#37152",
         "vllm#38715",
         "vllm#41400",
+        "vllm#28374",
     ),
     "a wholly cached prompt still computes its last row": (
         "vllm#11186",
@@ -24,15 +25,59 @@ ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
     "tokens depend on seed and prompt only; children are distinct": (
         "vllm#17524",
         "vllm#51226",
+        "vllm#1595",
+        "vllm#2514",
         "sglang#28805",
+        "sglang#11048",
+        "sglang#15481",
+        "sglang#15746",
+        "UniRL#208",
+        "verl#6857",
     ),
-    "the prompt of n samples is computed once": ("vllm#39647", "vllm#13421"),
-    "cancelling anywhere leaks nothing": ("vllm#57061", "sglang#2238", "sglang#38981", "vllm#24382"),
+    "in the deterministic mode cache hits and chunk edges change no bit": (
+        "vllm#33123",
+        "vllm#27433",
+        "pegainfer#688",
+    ),
+    "the prompt of n samples is computed once": ("vllm#39647", "vllm#13421", "vllm#9501"),
+    "a fork writes to its own copy": ("xllm#1984", "TensorRT-LLM#17306"),
+    "cancelling anywhere leaks nothing": (
+        "vllm#57061",
+        "vllm#7111",
+        "sglang#2238",
+        "sglang#24070",
+        "sglang#36926",
+        "sglang#38981",
+        "vllm#24382",
+    ),
+    "ids are given once and compared whole": ("sglang#19035", "vllm#27987", "vllm#23697"),
     "scores of cached and chunked prompts are whole": (
         "vllm#29216",
         "vllm#41411",
         "vllm#14239",
         "vllm#5846",
+        "vllm#42019",
+        "strands-sglang#34",
+    ),
+    "scoring reuses the prefix and bounds its memory": (
+        "vllm#3251",
+        "vllm#3914",
+        "vllm#8268",
+        "vllm#13409",
+        "vllm#5550",
+    ),
+    "what was generated is found by the next turn": (
+        "sglang#16521",
+        "inference-perf#649",
+        "prime-rl#1863",
+        "llama.cpp#16632",
+        "mlc-llm#3179",
+    ),
+    "prefixes can be kept, and the tail of a chain goes first": (
+        "vllm#23083",
+        "sglang#18941",
+        "sglang#21045",
+        "llm-d#704",
     ),
     "characters over several tokens stream whole": (
         "vllm#17448",
@@ -58,12 +103,17 @@ ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
         "vllm#30931",
         "vllm#42125",
         "vllm#17045",
+        "vllm#16016",
+        "vllm#53347",
+        "vllm#54727",
         "llama.cpp#26207",
     ),
     "each running request is planned once per step": ("vllm tests/v1/core/test_priority_preemption_bug.py",),
     "a request just resumed is not preempted at once": ("vllm#25538",),
+    "the victim is the cheapest to recompute": ("vllm#54644",),
+    "what a preemption costs is counted apart": ("vllm#5051", "vllm#7346", "vllm#49984"),
 }
-"""What must hold, and the reports of engines where it did not."""
+"""What must hold, and the reports of engines where it did not. Faults of speculation are not among them."""
 
 
 def pinned_faults(folder: Path = TESTS) -> dict[str, list[str]]:

@@ -152,6 +152,7 @@ def test_scores_come_in_the_order_of_the_plan(runner: Runner) -> None:
     assert all(part.rewards == () for part in found)
 
 
+@pytest.mark.pins("vllm#5550")
 def test_long_scoring_is_chunked_over_the_head(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scored_logprobs(runner, TOKENS)
     seen: list[int] = []

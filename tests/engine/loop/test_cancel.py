@@ -12,7 +12,9 @@ from support.oracle_engine import OracleEngine
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.pins("vllm#57061", "sglang#2238", "sglang#38981", "vllm#24382"),
+    pytest.mark.pins(
+        "vllm#57061", "vllm#7111", "sglang#2238", "sglang#24070", "sglang#36926", "sglang#38981", "vllm#24382"
+    ),
 ]
 
 PROMPT = list(range(1, 12))

@@ -120,6 +120,7 @@ def check(
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "torch"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.pins("vllm#33123", "pegainfer#688", "vllm#27433")
 def test_a_tiny_random_model(
     dtype: str, native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_long_prompt_fills_what_32_decodes_leave_of_each_step(
     assert chunks == [chunk] * (iterations - 1) + [1500 - chunk * (iterations - 1)]
 
 
+@pytest.mark.pins("vllm#49984")
 def test_ten_preemptions_a_second_of_2000_tokens_are_20000_recomputed_tokens_a_second() -> None:
     """The work of preemptions stands apart: demand is what it was."""
     block = 2048  # no block of a 2,000-token sequence is full, so the cache finds nothing
@@ -98,6 +99,7 @@ def test_the_rows_scheduled_are_the_sum_of_their_kinds() -> None:
     assert counters.score_rows == usage.score_tokens
 
 
+@pytest.mark.pins("vllm#5051", "vllm#7346")
 def test_a_hit_after_a_preemption_is_not_a_cache_hit() -> None:
     rig = Rig(block_size=4)
     usage = EngineUsage()

@@ -50,6 +50,30 @@ def test_the_sequence_goes_on_from_what_was_committed(at_step: int) -> None:
         assert rig.tokens(child)[5:] == NaiveEngine.extend([1, 2, 3, 4, 5], seed, extend_params(6), 99)[0]
 
 
+@pytest.mark.pins("sglang#19035", "vllm#27987", "vllm#23697")
+def test_cancelling_one_request_ends_no_other() -> None:
+    """Ids are whole numbers that are given once: 1 is not the beginning of 10, and nothing comes under an id
+    that ended."""
+    rig = Rig(num_blocks=200)
+    requests = [rig.extend(rig.open([n, 2, 3], seed=n), extend_params(6)) for n in range(1, 31)]
+    rig.step()
+    first, *others = requests
+    assert any(str(other).startswith(str(first)) for other in others)
+    rig.scheduler.cancel(first)
+    rig.collect()
+    again = rig.extend(rig.open([1, 2, 3], seed=1), extend_params(6))
+    rig.scheduler.cancel(first)
+    rig.run(*others, again)
+    assert rig.extension(first).stop is Stop.CANCELLED
+    for n, request in zip([*range(2, 31), 1], [*others, again], strict=True):
+        expected = NaiveEngine.extend([n, 2, 3], n, extend_params(6), 99)[0]
+        assert list(rig.extension(request).tokens) == expected
+    assert rig.pool.owned > 0
+    for seq in list(rig.scheduler.family.sequences):
+        rig.scheduler.release(seq)
+    assert rig.pool.owned == 0
+
+
 def test_errors_are_not_shared_between_callers() -> None:
     rig = Rig()
     requests = [rig.extend(rig.open([seed, 2, 3])) for seed in (1, 2)]

@@ -22,6 +22,7 @@ PARAMS: ExtendParams = extend_params(10)
         st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=8
     ),
 )
+@pytest.mark.pins("sglang#15481", "sglang#15746", "vllm#1595", "vllm#2514")
 def test_tokens_depend_on_seed_and_prompt_only(
     blocks: int, rows: int, chunk: int, arrivals: list[tuple[int, int, int]]
 ) -> None:
@@ -43,6 +44,7 @@ def test_tokens_depend_on_seed_and_prompt_only(
 
 
 @pytest.mark.pins("sglang#28805")
+@pytest.mark.pins("UniRL#208", "verl#6857", "sglang#11048")
 def test_siblings_are_distinct_and_a_rerun_is_identical() -> None:
     runs: list[list[tuple[int, ...]]] = []
     for _ in range(2):

@@ -46,6 +46,7 @@ def hits(rig: Rig, tokens: list[int], namespace: str = "") -> int:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.pins("vllm#23083", "sglang#18941", "sglang#21045")
 def test_a_pinned_prefix_outlives_its_sequence_until_its_time_is_over(when: str) -> None:
     rig = Rig(num_blocks=20, block_size=4)
     seq = rig.open(PREFIX)

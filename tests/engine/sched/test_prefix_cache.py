@@ -52,6 +52,7 @@ def test_nothing_is_published_before_commit() -> None:
 
 
 @pytest.mark.pins("vllm#43569")
+@pytest.mark.pins("vllm#28374")
 def test_a_cancelled_producer_leaves_only_what_was_committed() -> None:
     rig = Rig(block_size=BLOCK, limits=StepLimits(max_rows=5, max_chunk_rows=5))
     first = rig.open(prompt(16), seed=1)
@@ -85,6 +86,7 @@ def test_a_wholly_cached_prompt_still_computes_its_last_row(length: int) -> None
 @pytest.mark.pins("vllm#11186", "vllm#29216", "vllm#41411", "vllm#14239", "vllm#5846")
 @pytest.mark.parametrize("length", [BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 1])
 @pytest.mark.parametrize("chunk", range(1, 2 * BLOCK + 2))
+@pytest.mark.pins("strands-sglang#34")
 def test_scores_on_cached_prompts_are_whole(length: int, chunk: int) -> None:
     """Exactly one log-probability per asked token, the one at the boundary of the cache included."""
     rig = Rig(block_size=BLOCK, limits=StepLimits(max_chunk_rows=chunk))
@@ -95,6 +97,7 @@ def test_scores_on_cached_prompts_are_whole(length: int, chunk: int) -> None:
         assert len(scores.logprobs) == length - start
 
 
+@pytest.mark.pins("vllm#3251", "vllm#3914", "vllm#8268", "vllm#13409")
 def test_scoring_reuses_kv_up_to_the_first_needed_row() -> None:
     rig = Rig(block_size=BLOCK)
     usage = EngineUsage()
@@ -107,6 +110,7 @@ def test_scoring_reuses_kv_up_to_the_first_needed_row() -> None:
 
 
 @pytest.mark.pins("vllm#30931", "vllm#42125", "vllm#17045", "llama.cpp#26207")
+@pytest.mark.pins("vllm#16016", "vllm#53347", "vllm#54727")
 def test_another_namespace_is_a_miss_and_nothing_else() -> None:
     rig = Rig(block_size=BLOCK)
     tokens: dict[str, list[int]] = {}
@@ -129,6 +133,7 @@ def test_other_weights_miss() -> None:
     assert rig.scheduler.memories["policy"].index.root("") != rig.scheduler.memories["draft"].index.root("")
 
 
+@pytest.mark.pins("vllm#9501")
 def test_a_sibling_waits_for_the_block_that_is_being_computed() -> None:
     """Two equal prompts arrive together: one computes the shared blocks, the other finds them."""
     rig = Rig(block_size=BLOCK, limits=StepLimits(max_rows=20, max_chunk_rows=8))
@@ -141,6 +146,21 @@ def test_a_sibling_waits_for_the_block_that_is_being_computed() -> None:
     assert [usage.cached_tokens for usage in usages] == [0, 16, 16]
     assert rig.scheduler.counters.deferred_for_prefix > 0
     assert rig.runner.rows == 17 + 1 + 1 + 3
+
+
+@pytest.mark.pins("sglang#16521", "inference-perf#649", "prime-rl#1863", "llama.cpp#16632", "mlc-llm#3179")
+def test_the_next_turn_finds_what_was_generated() -> None:
+    """Token ids go in as they came out, so the answer is a prefix of the next turn, whatever its text is."""
+    rig = Rig(block_size=BLOCK)
+    first = rig.open(prompt(6), seed=1)
+    rig.extend_now(first, extend_params(9))
+    turn = [*rig.tokens(first), 5, 6, 7]
+    rig.scheduler.release(first)
+    usage = EngineUsage()
+    second = rig.open(turn, seed=2, usage=usage)
+    extension = rig.extend_now(second, extend_params(4))
+    assert usage.cached_tokens == 12  # all whole blocks of the 14 positions whose KV stood
+    assert list(extension.tokens) == NaiveEngine.extend(turn, 2, extend_params(4), 99)[0]
 
 
 def test_equal_blocks_written_side_by_side_become_one_at_commit() -> None:
