@@ -58,6 +58,10 @@ class Timings(Observer):
             return 0.0
         return (self._tokens - recent[0][1]) / (now - recent[0][0])
 
+    def refused(self, request: int, seq: Sequence, error: Exception) -> None:
+        if self._logs:
+            log.debug("request was refused", request=request, sequence=seq.id, error=repr(error))
+
     def submitted(self, request: Request) -> None:
         request.submitted_at = self._now
         if self._logs:

@@ -47,6 +47,7 @@ class Board:
         """The request could not even be made."""
         self._ended.add(id(seq.account.usage))
         self._outcomes.append(Outcome(request, seq.id, seq.known, None, error))
+        self._observer.refused(request, seq, error)
 
     def answer(self, request: int, seq: Sequence, value: Pinned) -> None:
         """What was asked needed no rows."""

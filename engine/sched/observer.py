@@ -7,6 +7,9 @@ from .sequence import Sequence
 class Observer:
     """Does nothing. Called on the engine thread, at every change of a request's state and at every token."""
 
+    def refused(self, request: int, seq: Sequence, error: Exception) -> None:
+        """The request was never made: its queue is full, or what it asks cannot be."""
+
     def submitted(self, request: Request) -> None:
         """new -> waiting"""
 

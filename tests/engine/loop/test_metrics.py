@@ -1,10 +1,19 @@
 """The figures of one engine: what is counted, and that no two engines share any."""
 
+from typing import ClassVar
+
 import pytest
 import structlog
 from branchwise.engine.histogram import Histogram
 from branchwise.engine.protocol import ScoreParams, Unlimited
+from branchwise.engine.sched.limits import StepLimits
+from branchwise.engine.sched.observer import Observer
+from branchwise.engine.sched.plan import ModelPlan
+from branchwise.engine.sched.request import Request
+from branchwise.engine.sched.sequence import Sequence
 from branchwise.engine.timing import Timings
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 from support.checks import Rig, extend_params
@@ -76,13 +85,83 @@ def test_a_histogram_counts_up_to_its_bounds() -> None:
 def test_every_change_of_state_is_a_debug_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structlog, "is_configured", lambda: True)
     with capture_logs() as events:
-        rig = Rig(num_blocks=12, max_model_len=40, observer=Timings())
-        for order in range(3):
-            rig.extend(rig.open([order + 1] * 9, seed=order), extend_params(24, order=(order,)))
+        rig = Rig(num_blocks=12, max_model_len=40, observer=Timings(), limits=StepLimits(max_waiting=4))
+        sequences = [rig.open([order + 1] * 9, seed=order) for order in range(5)]
+        for order, seq in enumerate(sequences):
+            rig.extend(seq, extend_params(24, order=(order,)))
         rig.run()
-    names = {event["event"] for event in events}
-    assert names >= {"request waits", "request runs", "request was preempted", "request ended"}
+        rig.scheduler.park(sequences[0])
+    assert {event["event"] for event in events} == {
+        "request waits",
+        "request runs",
+        "request was preempted",
+        "request was refused",
+        "request ended",
+        "sequence was parked",
+    }
     assert all(event["log_level"] == "debug" for event in events)
+
+
+class Lives(Observer):
+    """Holds each request to the states that may follow each other."""
+
+    FOLLOWS: ClassVar = {
+        None: {"waiting", "refused"},
+        "waiting": {"running", "done"},
+        "running": {"waiting", "done"},
+    }
+
+    def __init__(self) -> None:
+        self.states: dict[int, str] = {}
+
+    def move(self, request: int, state: str) -> None:
+        assert state in self.FOLLOWS[self.states.get(request)], (request, self.states.get(request), state)
+        self.states[request] = state
+
+    def refused(self, request: int, seq: Sequence, error: Exception) -> None:
+        self.move(request, "refused")
+
+    def submitted(self, request: Request) -> None:
+        self.move(request.id, "waiting")
+
+    def started(self, request: Request) -> None:
+        self.move(request.id, "running")
+
+    def preempted(self, request: Request) -> None:
+        self.move(request.id, "waiting")
+
+    def ended(self, request: Request, error: Exception | None) -> None:
+        self.move(request.id, "done")
+
+
+@given(
+    blocks=st.integers(9, 16),
+    rows=st.integers(1, 20),
+    tokens=st.lists(st.integers(1, 18), min_size=4, max_size=8),
+    fail_at=st.sets(st.integers(1, 30), max_size=3),
+    cancel=st.integers(0, 3),
+)
+def test_no_change_of_state_goes_unobserved(
+    blocks: int, rows: int, tokens: list[int], fail_at: set[int], cancel: int
+) -> None:
+    lives = Lives()
+    limits = StepLimits(max_rows=rows, max_waiting=6)
+    rig = Rig(blocks, 4, max_model_len=32, observer=lives, limits=limits)
+
+    def fail(plan: ModelPlan) -> None:
+        if rig.scheduler.counters.steps in fail_at:
+            raise ConnectionError("injected")
+
+    rig.runner.before_step = fail
+    requests = [
+        rig.extend(rig.open([n + 1] * 9, seed=n), extend_params(count)) for n, count in enumerate(tokens)
+    ]
+    rig.step()
+    rig.scheduler.cancel(requests[cancel])
+    rig.run()
+    assert set(lives.states) == set(requests)
+    assert set(lives.states.values()) <= {"done", "refused"}
+    assert list(lives.states.values()).count("refused") == max(0, len(tokens) - 6)
 
 
 def test_nothing_is_logged_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
