@@ -4,7 +4,7 @@ import enum
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -275,8 +275,8 @@ def as_ids(value: object, source: str) -> tuple[int, ...]:
     ids = value if isinstance(value, list) else [value]
     if not all(_is_whole(token) for token in ids):
         raise ModelLoadError(f"{source}: eos_token_id is {value!r}; it must be a token id or a list of them")
-    return tuple(token for token in ids if token >= 0)
+    return tuple(token for token in ids if _is_whole(token) and token >= 0)
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -72,8 +72,8 @@ def rope_config(fields: Mapping[str, Any], head_dim: int, max_position: int, sou
     except msgspec.ValidationError as error:
         raise ModelLoadError(f"{source}: a rope parameter is no number: {error}") from None
     except (ArithmeticError, ValueError):
-        finite = False
-    if not finite:
+        config, finite = None, False
+    if config is None or not finite:
         raise ModelLoadError(
             f"{source}: its rope parameters give no finite frequencies: {dict(scaling) or theta}"
         )

@@ -105,13 +105,14 @@ class Part(NamedTuple):
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Part]]:
     base = tmp_path_factory.mktemp("whole")
-    for name, family, options in (
+    made: list[tuple[str, str, dict[str, Any]]] = [
         ("policy", "Llama", {}),
         ("prm", "Qwen2", {"head": "TokenClassification", "num_labels": 2}),
         ("gguf", "Llama", {}),
         ("adapted", "Llama", {}),
         ("foreign", "Gemma2", {"sliding_window": 20}),
-    ):
+    ]
+    for name, family, options in made:
         folder = base / name
         model = save_model(folder / "model", family, num_hidden_layers=1, **options)
         if name == "gguf":
