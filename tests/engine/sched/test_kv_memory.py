@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from branchwise.engine.drafting.params import DraftModel, Ngram, Suffix
@@ -13,7 +14,7 @@ from branchwise.engine.sched.plan import ModelPlan
 from branchwise.engine.sched.scheduler import StepLimits
 from support.checks import RecordingMeter, Rig, extend_params
 from support.drafters import ErringRunner, RandomDrafter, steer
-from support.machine import PROMPTS, SAMPLING, spoil_first
+from support.machine import PROMPTS, SAMPLING, spoil
 from support.oracle import oracle_info, prefix_digest
 
 BLOCK = 4
@@ -269,7 +270,7 @@ class Chaos:
     def spoil(self) -> bool:
         """A step with a value that is not finite."""
         runner = self.rig.runners[self.chance.choice(["policy", "prm", "draft"])]
-        runner.mangle = spoil_first
+        runner.mangle = partial(spoil, place=self.chance.choice([0, -1]))
         stepped = self.step()
         runner.mangle = lambda result: result
         return stepped
