@@ -1,0 +1,93 @@
+"""The embedded suites: Countdown and arithmetic from the held-out side of their generators."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ...verifiers.answer_type import AnswerType
+from ..reference.tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
+from ..reference.tasks.trace import Split
+from .base import Gold, Grade, Sample
+
+DEFAULT_SIZE = 600
+_ASCII_SIGNS = str.maketrans({"×": "*", "÷": "/", "−": "-"})
+
+
+class CountdownSuite(msgspec.Struct, frozen=True):
+    """Countdown with `counts` numbers, in turn; any expression that uses each number once and makes the
+    target is right. The level is how many numbers there are."""
+
+    name: str
+    counts: tuple[int, ...]
+    oracle: bool = True
+
+    def samples(self, limit: int | None, seed: int) -> Sequence[Sample]:
+        def sample(instance: countdown.Instance) -> Sample:
+            numbers = ",".join(map(str, instance.numbers))
+            return Sample(
+                id=f"countdown:{numbers}>{instance.target}",
+                problem=countdown.sentence(instance),
+                gold=Gold(AnswerType.EXPRESSION, str(instance.target)),
+                level=str(len(instance.numbers)),
+                meta={"numbers": numbers},
+            )
+
+        return _distinct(
+            lambda rng, count: sample(countdown.generate(rng, Split.HELD_OUT, count)),
+            self.counts,
+            limit,
+            seed,
+        )
+
+    def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
+        if answer is None:
+            return Grade(False, "no answer")
+        numbers = tuple(map(int, sample.meta["numbers"].split(",")))
+        instance = countdown.Instance(numbers, int(sample.gold.value))
+        right = countdown_replay.check_answer(instance, answer.translate(_ASCII_SIGNS))
+        return Grade(right, "" if right else f"not an expression of {numbers} that makes {instance.target}")
+
+
+class ArithmeticSuite(msgspec.Struct, frozen=True):
+    """Sums of products of `counts` numbers, in turn; the gold is the integer, the level how many numbers
+    there are."""
+
+    name: str
+    counts: tuple[int, ...]
+    oracle: bool = True
+
+    def samples(self, limit: int | None, seed: int) -> Sequence[Sample]:
+        def sample(instance: arithmetic.Instance) -> Sample:
+            return Sample(
+                id=f"arithmetic:{instance.expression}",
+                problem=arithmetic.sentence(instance),
+                gold=Gold(AnswerType.INTEGER, str(arithmetic.true_value(instance))),
+                level=str(instance.num_numbers),
+            )
+
+        return _distinct(
+            lambda rng, count: sample(arithmetic.generate(rng, Split.HELD_OUT, count)),
+            self.counts,
+            limit,
+            seed,
+        )
+
+    def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
+        if answer is None:
+            return Grade(False, "no answer")
+        instance = arithmetic.Instance(sample.id.removeprefix("arithmetic:"))
+        right = arithmetic_replay.check_answer(instance, answer.translate(_ASCII_SIGNS))
+        return Grade(right, "" if right else f"not {sample.gold.value}")
+
+
+def _distinct(
+    draw: Callable[[random.Random, int], Sample], counts: tuple[int, ...], limit: int | None, seed: int
+) -> list[Sample]:
+    """Distinct samples, the counts of numbers in turn; a larger limit only adds at the end."""
+    rng = random.Random(seed)
+    found: dict[str, Sample] = {}
+    while len(found) < (DEFAULT_SIZE if limit is None else limit):
+        sample = draw(rng, counts[len(found) % len(counts)])
+        found.setdefault(sample.id, sample)
+    return list(found.values())
