@@ -3,7 +3,7 @@ r"""Comparing answers: the key under which equal answers vote together.
 Two answers are the same when their keys are. The fast path here reads integers, fractions, decimals,
 percents, scientific notation, tuples, sets, intervals, lists and choice letters exactly, as text: nothing is
 evaluated or rounded, so 1234567 and 1234571 differ, and so do 50 and 50 %. What it cannot read is compared
-as normalised text. A symbolic tier between the two belongs into `canonical`.
+as normalised text; `compare` has a symbolic tier between the two.
 """
 
 import re
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from .extraction import closing_braces, extract_answer
 
-__all__ = ["canonical", "equivalent", "extract_answer"]
+__all__ = ["canonical", "equivalent", "extract_answer", "is_number", "is_words", "split", "tidy"]
 
 DIGITS_MAX = 400
 """Longer numbers, and larger decimal exponents, are compared as text."""
@@ -33,7 +33,7 @@ _CHARACTERS = str.maketrans(
 _VULGAR_FRACTIONS = str.maketrans(
     {sign: " " + unicodedata.normalize("NFKC", sign) for sign in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 )
-_SPACING = re.compile(r"\\(?:[,;: ]|quad|qquad|thinspace)|~")
+_SPACING = re.compile(r"(?<!\\)\\(?:[,;: ]|quad|qquad|thinspace)|~")
 _DROPPED = re.compile(r"\\(?:left|right|displaystyle|!)(?![A-Za-z])|\^\{?\\circ\}?|\\\$|[$€£]")
 _SYNONYMS = (
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
@@ -46,7 +46,7 @@ _SYNONYMS = (
 )
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname)\s*\{")
 _SCALE_WORDS = re.compile(r"hundred|thousand|million|billion|trillion|dozen|percent|and|or", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"\s*[A-Za-z]\w?\s*=(?!=)\s*(?=\S)")
+_ASSIGNMENT = re.compile(r"^\s*[A-Za-z]\w?\s*=(?!=)\s*(?=\S)")
 
 _INTEGER = r"(?:\d{1,3}(?:[ ,]\d{3})+|\d+)"
 _DECIMAL = re.compile(
@@ -56,6 +56,8 @@ _RATIO = re.compile(rf"([-+]?)\s*(?:(\d+)\s+)?({_INTEGER})\s*/\s*({_INTEGER})")
 _LATEX_RATIO = re.compile(
     r"([-+]?)\s*(\d*)\s*\\frac\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))"
 )
+_REPEATING = re.compile(r"([-+]?)\s*(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?(\d+)\}?")
+_NUMBER_KEY = re.compile(r"-?\d+(?:/\d+)?")
 _SHORT_FRACTION = re.compile(r"\\frac\s*(\d|\{[^{}]*\})\s*(\d|\{[^{}]*\})")
 _CHOICE = re.compile(r"\(([A-Ja-j])\)[.:]?|([A-J])[.:)]?|([A-J])[.:)]\s+.*", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z]{2,}(?:[\s'-]+[A-Za-z]+)*")
@@ -78,7 +80,23 @@ def canonical(answer: str) -> str | None:
     return _fast_key(text) or _text_key(text)
 
 
+def is_number(key: str) -> bool:
+    """Whether a canonical key is an exact number: such keys differ where the values do."""
+    return _NUMBER_KEY.fullmatch(key) is not None
+
+
+def is_words(text: str) -> bool:
+    """Whether a tidy text is plain words, which no formula is."""
+    return _WORDS.fullmatch(text) is not None
+
+
 def _tidy(answer: str) -> str:
+    """The tidy text without the variable that it is assigned to (`x = 5`)."""
+    text = tidy(answer)
+    return _ASSIGNMENT.sub("", text, count=1) if text.count("=") == 1 else text
+
+
+def tidy(answer: str) -> str:
     """The answer without what never carries meaning: spacing, sizing, currency and degree signs, units,
     dots."""
     text = answer.strip().translate(_VULGAR_FRACTIONS).translate(_CHARACTERS)
@@ -86,8 +104,7 @@ def _tidy(answer: str) -> str:
     text = _SPACING.sub(" ", _DROPPED.sub("", text))
     for pattern, replacement in _SYNONYMS:
         text = pattern.sub(replacement, text)
-    text = " ".join(text.split()).rstrip(".").strip()
-    return _ASSIGNMENT.sub("", text, count=1) if _ASSIGNMENT.match(text) else text
+    return " ".join(text.split()).rstrip(".").strip()
 
 
 def _unwrapped(text: str) -> str:
@@ -124,6 +141,17 @@ def _decimal(text: str) -> str | None:
     return _written(-value if sign == "-" else value, hundredths=bool(percent))
 
 
+def _repeating(text: str) -> str | None:
+    """A decimal whose overlined digits repeat."""
+    match = _REPEATING.fullmatch(text) if len(text) <= DIGITS_MAX else None
+    if match is None:
+        return None
+    sign, whole, fixed, repeated = match.groups()
+    nines = (10 ** len(repeated) - 1) * 10 ** len(fixed)
+    value = int(whole or "0") + Fraction(int(fixed + repeated) - int(fixed or "0"), nines)
+    return _written(-value if sign == "-" else value)
+
+
 def _ratio(text: str) -> str | None:
     if len(text) > DIGITS_MAX:
         return None
@@ -158,7 +186,7 @@ def _bracketed(text: str) -> str | None:
         opening, closing, body = "{", "}", text[2:-2]
     if opening not in ("(", "[", "{") or closing not in (")", "]", "}"):
         return None
-    parts = _split(body)
+    parts = split(body)
     if parts is None or sum(map(text.count, "([{")) > BRACKETS_MAX:
         return None
     if len(parts) == 1 and opening == "(" and closing == ")":
@@ -170,16 +198,23 @@ def _bracketed(text: str) -> str | None:
 
 
 def _list(text: str) -> str | None:
-    """A bare list such as `1, -2` or `1 and -2`: several solutions, in any order."""
-    parts = _split(re.sub(r"\b(?:and|or)\b", ",", text))
+    """A bare list such as `1, -2`, `1 and -2` or `x=1 or x=-2`: several solutions, in any order. Values of
+    several variables keep their names."""
+    parts = split(re.sub(r"\b(?:and|or)\b", ",", text))
     if parts is None or len(parts) < 2:
         return None
-    keys = [_fast_key(_tidy(part)) for part in parts if part.strip()]
-    return ", ".join(sorted(key or "" for key in keys)) if len(keys) > 1 and all(keys) else None
+    parts = [part.strip() for part in parts if part.strip()]
+    names = [match[0] if (match := _ASSIGNMENT.match(part)) else "" for part in parts]
+    keys = [_fast_key(_tidy(part)) for part in parts]
+    if len(keys) < 2 or not all(keys):
+        return None
+    several = len({name.rstrip("= ") for name in names} - {""}) > 1
+    named = [f"{name.strip() if several else ''}{key}" for name, key in zip(names, keys, strict=True)]
+    return ", ".join(sorted(named))
 
 
-def _split(text: str) -> list[str] | None:
-    """Parts between the commas that no bracket encloses; None where the brackets do not match."""
+def split(text: str) -> list[str] | None:
+    """The parts between the commas that no bracket encloses; None where the brackets do not match."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -204,4 +239,4 @@ def _braces(argument: str) -> str:
     return argument if argument.startswith("{") else f"{{{argument}}}"
 
 
-_READERS: tuple[Callable[[str], str | None], ...] = (_decimal, _ratio, _letter, _bracketed, _list)
+_READERS: tuple[Callable[[str], str | None], ...] = (_decimal, _repeating, _ratio, _letter, _bracketed, _list)

@@ -3,10 +3,12 @@ r"""Finding the final answer in free text.
 The forms are tried from the most explicit to the least: the last complete `\boxed{}`, `<answer>`, `####`,
 "answer is", a lone choice letter, the last number. A form that was opened and never closed means that the
 text was cut inside its answer: that is an abstention, and no weaker form is tried. Nothing is ever
-evaluated.
+evaluated. Where the type of the answer is known, forms that cannot be of that type are passed over.
 """
 
 import re
+
+from .answer_type import AnswerType
 
 _BOX = re.compile(r"\\f?box(?:ed)?\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -17,6 +19,9 @@ _PHRASE = re.compile(
 )
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|\*|$)|\n|\*\*")
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_BRACKETED_LETTER = re.compile(r"\(([A-J])\)|\b([A-J])\)|\*\*([A-J])\.?\*\*")
 
 _NUMBER = (
     r"(?:(?<![\w)\]])[-+−](?=[$€£]?[\d.]))?[$€£]?"
@@ -32,15 +37,39 @@ _LONE_LETTER = re.compile(r"(?:(?:option|choice)\s+)?\(?([A-J])\)?[.]?", re.IGNO
 _CHOICE = re.compile(r"\b(?:option|choice)\s+\(?([A-J])\b\)?")
 
 
-def extract_answer(text: str) -> str | None:
-    """The final answer in `text`, None where there is none (an abstention)."""
+def extract_answer(text: str, kind: AnswerType | None = None) -> str | None:
+    """The final answer in `text`, None where there is none (an abstention). `kind` is its type where that is
+    known."""
+    if kind is AnswerType.CODE:
+        return extract_code(text)
     for form in (_boxed, _tagged, _after_hashes, _after_phrase):
         found, cut = form(text)
         if found:
             return found
         if cut:
             return None
-    return _letter(text) or _last_number(text)
+    if kind is AnswerType.CHOICE:
+        return _letter(text) or _last_letter(text)
+    if kind is AnswerType.STRING:
+        return text.strip() or None if "\n" not in text.strip() else None
+    if kind is None or kind is AnswerType.EXPRESSION:
+        return _letter(text) or _last_number(text)
+    return _last_number(text)
+
+
+def extract_code(text: str, defines: str = "") -> str | None:
+    """The program in `text`: its last fenced block that defines the function `defines`, else its last fenced
+    block, else the whole of a text without fences. None where there is none, or the last fence was never
+    closed."""
+    blocks = _FENCED.findall(text)
+    rest = _FENCED.sub("", text)
+    if "```" in rest:
+        return None
+    if not blocks:
+        return text.rstrip() if text.strip() else None
+    definition = re.compile(rf"^\s*(?:async\s+)?def\s+{re.escape(defines)}\s*\(", re.MULTILINE)
+    defining = [block for block in blocks if defines and definition.search(block)]
+    return (defining or blocks)[-1]
 
 
 Found = tuple[str | None, bool]
@@ -110,6 +139,12 @@ def _letter(text: str) -> str | None:
         return match[1].upper()
     choices = _CHOICE.findall(text)
     return choices[-1] if choices else None
+
+
+def _last_letter(text: str) -> str | None:
+    """The last letter in brackets or in bold."""
+    letters = _BRACKETED_LETTER.findall(text)
+    return next(filter(None, letters[-1])) if letters else None
 
 
 def _last_number(text: str) -> str | None:

@@ -1,7 +1,8 @@
 """Extraction: every form, and the public traps."""
 
 import pytest
-from branchwise.verifiers.extraction import closing_braces, extract_answer
+from branchwise.verifiers.answer_type import AnswerType
+from branchwise.verifiers.extraction import closing_braces, extract_answer, extract_code
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +94,36 @@ def test_a_balanced_box_comes_back_whole(inner: str):
     ends = closing_braces(f"{{{inner}}}")
     if ends.get(1) == len(inner) + 1 and inner.strip():
         assert extract_answer(rf"1, 2 \boxed{{{inner}}} and 3") == inner.strip()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "answer"),
+    [
+        (AnswerType.INTEGER, "Option C costs 12", "12"),
+        (AnswerType.EXPRESSION, "Option C costs 12", "C"),
+        (AnswerType.CHOICE, "of (A) and (B), it is (B).", "B"),
+        (AnswerType.CHOICE, "**C.**", "C"),
+        (AnswerType.CHOICE, r"so \boxed{\text{(D)}}", r"\text{(D)}"),
+        (AnswerType.CHOICE, "the result is 12", None),
+        (AnswerType.STRING, "Paris", "Paris"),
+        (AnswerType.STRING, "It was\nlong ago", None),
+        (AnswerType.STRING, "Hm.\nThe answer is Paris.", "Paris"),
+        (AnswerType.DECIMAL, "about 3.5 or 3.6 m", "3.6"),
+    ],
+)
+def test_a_known_type_passes_over_what_cannot_be_of_it(kind: AnswerType, text: str, answer: str | None):
+    assert extract_answer(text, kind) == answer
+
+
+def test_code_is_the_last_closed_block_that_defines_the_function():
+    block = "```python\ndef f(x):\n    return x\n```\n"
+    usage = "For example:\n```\nf(1)\n```\n"
+    assert extract_answer(block + usage, AnswerType.CODE) == "f(1)\n"
+    assert extract_code(block + usage, "f") == "def f(x):\n    return x\n"
+    assert extract_code(f"{block}Better:\n```python\ndef f(x):\n    return 2*x\n```", "f") == (
+        "def f(x):\n    return 2*x\n"
+    )
+    assert extract_code(f"{block}Better:\n```python\ndef f(x):\n    ret", "f") is None
+    assert extract_code("    return x + 1\n", "f") == "    return x + 1"
+    assert extract_code("  \n", "f") is None
+    assert extract_code('```py\ndef f():\n    return "```"\n```\n', "f") == 'def f():\n    return "```"\n'

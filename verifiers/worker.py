@@ -1,0 +1,148 @@
+"""A worker process that can be killed: for work that may hang, eat memory or crash.
+
+The worker imports one function and answers requests with it, one after another. A request that takes too
+long kills the process; the next one starts a fresh one. Any thread may call, no signal is used.
+"""
+
+import contextlib
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import IO, Any
+
+import msgspec
+
+from ..engine.errors import BranchwiseError
+
+_HEADER = struct.Struct(">I")
+_STARTUP_S = 60.0
+_MEMORY_BYTES = 4 << 30
+
+
+class WorkerTimeout(BranchwiseError):
+    """The worker did not answer in time and was killed."""
+
+
+class WorkerFailed(BranchwiseError):
+    """The worker raised (`kind` is the exception's name) or died (`kind` is "died")."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Worker:
+    """Calls `target` ("package.module:function") in a process of its own.
+
+    Arguments and results are what msgpack can hold. `prefix` is put before the command (a sandbox). One call
+    runs at a time; others wait for their turn, and their time limit starts with it.
+    """
+
+    def __init__(self, target: str, *, memory_bytes: int = _MEMORY_BYTES, prefix: Sequence[str] = ()) -> None:
+        self.target = target
+        self._command = [*prefix, sys.executable, "-m", f"{__package__}.worker_main", target]
+        self._memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def call(self, *arguments: Any, timeout_s: float) -> Any:
+        """The function's result. Raises `WorkerTimeout`, or `WorkerFailed` where it raised or the process
+        died."""
+        with self._lock:
+            process = self._running()
+            cpu_s = int(timeout_s) + 5
+            try:
+                _write(process.stdin, msgspec.msgpack.encode((cpu_s, arguments)))
+                reply = _read(process.stdout, time.monotonic() + timeout_s)
+            except TimeoutError:
+                self._kill()
+                raise WorkerTimeout(f"{self.target}: no answer within {timeout_s:g} s") from None
+            except (OSError, EOFError):
+                self._kill()
+                raise WorkerFailed(f"{self.target}: the worker process died", "died") from None
+        kind, value = msgspec.msgpack.decode(reply)
+        if kind is not None:
+            raise WorkerFailed(f"{self.target}: {kind}: {value}", kind)
+        return value
+
+    def close(self) -> None:
+        """End the process; a later call starts a new one."""
+        with self._lock:
+            self._kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while none runs."""
+        return None if self._process is None else self._process.pid
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._kill()
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "BRANCHWISE_WORKER_MEMORY": str(self._memory_bytes)},
+            start_new_session=True,
+        )
+        weakref.finalize(self, _end, process)
+        self._process = process
+        self.starts += 1
+        try:
+            failure = msgspec.msgpack.decode(_read(process.stdout, time.monotonic() + _STARTUP_S))
+        except (TimeoutError, OSError, EOFError):
+            failure = "the worker process did not start"
+        if failure is not None:
+            self._kill()
+            raise WorkerFailed(f"{self.target}: {failure}", "import")
+        return process
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _write(stream: IO[bytes] | None, payload: bytes) -> None:
+    assert stream is not None
+    stream.write(_HEADER.pack(len(payload)) + payload)
+    stream.flush()
+
+
+def _read(stream: IO[bytes] | None, deadline_s: float) -> bytes:
+    """One frame. Raises `TimeoutError` at the deadline (monotonic clock), `EOFError` where the writer
+    ended."""
+    assert stream is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+
+        def exactly(size: int) -> bytes:
+            parts = bytearray()
+            while len(parts) < size:
+                if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                    raise TimeoutError
+                part = os.read(stream.fileno(), size - len(parts))
+                if not part:
+                    raise EOFError
+                parts += part
+            return bytes(parts)
+
+        return exactly(_HEADER.unpack(exactly(_HEADER.size))[0])
