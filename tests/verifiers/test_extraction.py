@@ -99,8 +99,8 @@ def test_a_balanced_box_comes_back_whole(inner: str):
 @pytest.mark.parametrize(
     ("kind", "text", "answer"),
     [
-        (AnswerType.INTEGER, "Option C costs 12", "12"),
-        (AnswerType.EXPRESSION, "Option C costs 12", "C"),
+        (AnswerType.INTEGER, "option C costs 12", "12"),
+        (AnswerType.EXPRESSION, "option C costs 12", "C"),
         (AnswerType.CHOICE, "of (A) and (B), it is (B).", "B"),
         (AnswerType.CHOICE, "**C.**", "C"),
         (AnswerType.CHOICE, r"so \boxed{\text{(D)}}", r"\text{(D)}"),
