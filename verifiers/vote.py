@@ -1,15 +1,16 @@
 """Choosing one candidate among many: pure functions over ballots, the same for any order of the ballots.
 
-A ballot without a key abstains and never wins. Only the best tier votes: candidates that a sound verifier
-passed, else complete ones, else cut ones; within these, unrefuted before refuted. A score or log-probability
-of None means "cannot tell" and weighs like the average of the known ones, never like 0. Every tie goes to
-the lowest branch id.
+A ballot without a key abstains and never wins. A branch that was offered twice votes once. Only the best
+tier votes: candidates that a sound verifier passed, else complete ones, else cut ones; within these,
+unrefuted before refuted. A score or log-probability of None, or not a number, means "cannot tell" and weighs
+like the average of the known ones, never like 0. Every tie goes to the lowest branch id.
 """
 
 import enum
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ class Select(enum.StrEnum):
     MAX_SCORE = "max_score"
     WEIGHTED_VOTE = "weighted_vote"
     MAJORITY = "majority"
+    CONFIDENCE_VOTE = "confidence_vote"
     BORDA = "borda"
     MEAN_LOGPROB = "mean_logprob"
 
@@ -48,8 +50,8 @@ Tally = dict[str, float]
 def select(ballots: Sequence[Ballot], rule: Select) -> int | None:
     """Index of the winning ballot, or None where all abstain.
 
-    Rules by score fall back to the majority where no voter has a score, `mean_logprob` where none has a
-    log-probability.
+    Rules by score fall back to the majority where no voter has a score, `mean_logprob` and `confidence_vote`
+    where none has a log-probability.
     """
     voters = electorate(ballots)
     if not voters:
@@ -59,10 +61,19 @@ def select(ballots: Sequence[Ballot], rule: Select) -> int | None:
 
 
 def electorate(ballots: Iterable[Ballot]) -> list[Ballot]:
-    """The ballots of the best tier that has an answer, by branch id."""
-    answered = sorted((ballot for ballot in ballots if ballot.key), key=lambda ballot: ballot.order)
+    """The ballots of the best tier that has an answer, one for each branch, by branch id."""
+    answered = [ballot for ballot in ballots if ballot.key]
     best = max(map(_tier, answered), default=None)
-    return [ballot for ballot in answered if _tier(ballot) == best]
+    voters: dict[tuple[int, ...], Ballot] = {}
+    for ballot in sorted((ballot for ballot in answered if _tier(ballot) == best), key=_seniority):
+        voters[ballot.order] = ballot
+    return list(voters.values())
+
+
+def _seniority(ballot: Ballot) -> tuple[Any, ...]:
+    """Branch ids first; of one branch the ballot that knows most, and scores highest, last."""
+    score, logprob = _known(ballot.score), _known(ballot.logprob)
+    return (ballot.order, _at_least(score), _at_least(logprob), ballot.key)
 
 
 def _tier(ballot: Ballot) -> tuple[bool, bool, bool]:
@@ -75,8 +86,22 @@ def majority(voters: Iterable[Ballot]) -> Tally:
 
 
 def weighted(voters: Sequence[Ballot]) -> Tally:
-    """Sum of the scores per key (weighted best-of-N, Li et al. 2022, arXiv 2206.02336)."""
-    return _tally(zip(voters, _filled([voter.score for voter in voters]), strict=True))
+    """Sum of the scores per key (weighted best-of-N, Li et al. 2022, arXiv 2206.02336).
+
+    Raises `ValueError` for a score below 0: sums of raw rewards, which may be negative, rank nothing.
+    """
+    scores = _filled([voter.score for voter in voters])
+    if scores and min(scores) < 0:
+        raise ValueError(f"score {min(scores)!r}: a vote is weighted by scores in [0, 1]")
+    return _tally(zip(voters, scores, strict=True))
+
+
+def confidence_weighted(voters: Sequence[Ballot]) -> Tally:
+    """Sum per key of the geometric mean probability of a voter's tokens (after Fu et al. 2025, arXiv
+    2508.15260, with the mean over the whole trace for its confidence)."""
+    logprobs = [_known(voter.logprob) for voter in voters]
+    confidences = [None if logprob is None else math.exp(min(logprob, 0.0)) for logprob in logprobs]
+    return _tally(zip(voters, _filled(confidences), strict=True))
 
 
 def borda(voters: Sequence[Ballot], power: float = BORDA_POWER) -> Tally:
@@ -107,13 +132,23 @@ def _tally(weights: Iterable[tuple[Ballot, float]]) -> Tally:
 
 def _filled(values: Sequence[float | None]) -> list[float]:
     """The values with None replaced by the mean of the known ones; all 1 where none is known."""
-    known = [value for value in values if value is not None]
+    found = [_known(value) for value in values]
+    known = [value for value in found if value is not None]
     neutral = math.fsum(known) / len(known) if known else 1.0
-    return [neutral if value is None else value for value in values]
+    return [neutral if value is None else value for value in found]
+
+
+def _known(value: float | None) -> float | None:
+    """The value, None where it is not a number."""
+    return None if value is None or math.isnan(value) else value
+
+
+def _at_least(value: float | None) -> float:
+    return -math.inf if value is None else value
 
 
 def _scored(voters: Iterable[Ballot]) -> bool:
-    return any(voter.score is not None for voter in voters)
+    return any(_known(voter.score) is not None for voter in voters)
 
 
 def _elect(voters: Sequence[Ballot], tally: Tally) -> Ballot:
@@ -125,12 +160,7 @@ def _elect(voters: Sequence[Ballot], tally: Tally) -> Ballot:
 
 def _highest(voters: Sequence[Ballot], value: Callable[[Ballot], float | None]) -> Ballot:
     """The voter of the highest known value, the first where none is known or equals meet."""
-
-    def known(voter: Ballot) -> float:
-        found = value(voter)
-        return -math.inf if found is None else found
-
-    return max(voters, key=known)
+    return max(voters, key=lambda voter: _at_least(_known(value(voter))))
 
 
 def _max_score(voters: Sequence[Ballot]) -> Ballot:
@@ -138,7 +168,7 @@ def _max_score(voters: Sequence[Ballot]) -> Ballot:
 
 
 def _mean_logprob(voters: Sequence[Ballot]) -> Ballot:
-    known = any(voter.logprob is not None for voter in voters)
+    known = any(_known(voter.logprob) is not None for voter in voters)
     return _highest(voters, lambda voter: voter.logprob) if known else _by_majority(voters)
 
 
@@ -150,6 +180,7 @@ _RULES: dict[Select, Callable[[Sequence[Ballot]], Ballot]] = {
     Select.MAX_SCORE: _max_score,
     Select.WEIGHTED_VOTE: lambda voters: _elect(voters, weighted(voters)),
     Select.MAJORITY: _by_majority,
+    Select.CONFIDENCE_VOTE: lambda voters: _elect(voters, confidence_weighted(voters)),
     Select.BORDA: lambda voters: _elect(voters, borda(voters)),
     Select.MEAN_LOGPROB: _mean_logprob,
 }

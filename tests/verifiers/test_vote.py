@@ -1,9 +1,19 @@
 """Votes: each rule on a small case, and what holds for every rule on any ballots."""
 
+import math
 import random
 
 import pytest
-from branchwise.verifiers.vote import Ballot, Select, borda, electorate, majority, select, weighted
+from branchwise.verifiers.vote import (
+    Ballot,
+    Select,
+    borda,
+    confidence_weighted,
+    electorate,
+    majority,
+    select,
+    weighted,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +27,7 @@ def winner(ballots: list[Ballot], rule: Select) -> int | None:
     return None if index is None else ballots[index].order[1]
 
 
-unit = st.none() | st.floats(0.0, 1.0)
+unit = st.none() | st.just(math.nan) | st.floats(0.0, 1.0)
 ballots_strategy = st.lists(
     st.builds(
         ballot,
@@ -47,6 +57,7 @@ def test_each_rule_on_one_case():
     assert winner(ballots, Select.MAJORITY) == 4
     assert winner(ballots, Select.MEAN_LOGPROB) == 3
     assert winner(ballots, Select.BORDA) == 2
+    assert winner(ballots, Select.CONFIDENCE_VOTE) == 4
 
 
 def test_borda_points_follow_the_formula():
@@ -60,6 +71,43 @@ def test_borda_equals_share_their_points_and_log_probabilities_stand_in_for_scor
         "a": 2.0,
         "b": 1.0,
     }
+
+
+def test_a_confidence_weighted_vote_sums_mean_probabilities():
+    tally = confidence_weighted(
+        [ballot(0, "a", logprob=math.log(0.5)), ballot(1, "b", logprob=math.log(0.25))]
+    )
+    assert tally == pytest.approx({"a": 0.5, "b": 0.25})
+    voters = [ballot(0, "a", logprob=0.0), ballot(1, "b", logprob=-1.0), ballot(2, "b")]
+    assert confidence_weighted(voters)["b"] == pytest.approx(math.exp(-1) + (1 + math.exp(-1)) / 2)
+    assert confidence_weighted([ballot(0, "a"), ballot(1, "a")]) == {"a": 2.0}
+
+
+@pytest.mark.pins("search-and-learn beam_search.py")
+def test_a_branch_offered_twice_votes_once():
+    beams = [
+        ballot(0, "a", 0.5),
+        ballot(0, "a", 0.5),
+        ballot(0, "a", 0.5),
+        ballot(1, "b", 0.4),
+        ballot(2, "b", 0.4),
+    ]
+    assert majority(electorate(beams)) == {"a": 1.0, "b": 2.0}
+    assert winner(beams, Select.MAJORITY) == 1
+    assert winner(beams, Select.WEIGHTED_VOTE) == 1
+    assert [voter.score for voter in electorate([ballot(0, "a", None), ballot(0, "a", 0.5)])] == [0.5]
+
+
+@pytest.mark.pins("openreasoner/openr NaN score")
+@pytest.mark.parametrize("rule", [Select.MAX_SCORE, Select.WEIGHTED_VOTE, Select.BORDA])
+def test_a_score_that_is_not_a_number_never_wins(rule: Select):
+    ballots = [ballot(0, "a", math.nan), ballot(1, "b", 0.9), ballot(2, "b", 0.8)]
+    assert winner(ballots, rule) == 1
+
+
+def test_negative_rewards_are_refused_where_they_would_be_summed():
+    with pytest.raises(ValueError, match=r"score -1\.5: a vote is weighted by scores in \[0, 1\]"):
+        weighted([ballot(0, "a", -1.5)])
 
 
 def test_an_unknown_score_weighs_like_the_average_not_like_zero():
@@ -107,6 +155,12 @@ def test_tiers_passed_then_complete_then_unrefuted():
 def test_the_order_of_the_ballots_does_not_matter(ballots: list[Ballot], rule: Select, rng: random.Random):
     shuffled = rng.sample(ballots, len(ballots))
     assert winner(ballots, rule) == winner(shuffled, rule)
+
+
+@given(ballots_strategy, st.sampled_from(Select), st.randoms(use_true_random=False))
+def test_duplicates_change_nothing(ballots: list[Ballot], rule: Select, rng: random.Random):
+    doubled = rng.sample([*ballots, *ballots], 2 * len(ballots))
+    assert winner(doubled, rule) == winner(ballots, rule)
 
 
 @given(ballots_strategy, st.sampled_from(Select))
