@@ -16,6 +16,7 @@ import msgspec
 from ..engine.errors import CapabilityError
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
+_SCRATCH = "/dev/shm"
 
 
 class Sandbox(msgspec.Struct, frozen=True):
@@ -80,3 +81,25 @@ def interpreter() -> str:
     """The Python that runs inside: the one below any virtual environment."""
     found = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     return str(found) if os.access(found, os.X_OK) else sys.executable
+
+
+def worker_prefix() -> list[str]:
+    """What goes before the command of a worker that handles untrusted text: it reads the system's files and
+    writes none but scratch ones in memory, without network; nothing where the system has no sandbox."""
+    if sandbox_fault() is not None:
+        return []
+    program = shutil.which("bwrap") or "bwrap"
+    confined = (
+        "--unshare-all",
+        "--cap-drop",
+        "ALL",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+    )
+    scratch = ("--tmpfs", _SCRATCH, "--setenv", "TMPDIR", _SCRATCH, "--setenv", "MPLCONFIGDIR", _SCRATCH)
+    return [program, *confined, *system, *scratch, "--"]

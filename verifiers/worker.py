@@ -7,6 +7,7 @@ long kills the process; the next one starts a fresh one. Any thread may call, no
 import contextlib
 import os
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -113,7 +114,10 @@ class Worker:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    """Kill the process, and with it those of a sandbox around it: all are of its group."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

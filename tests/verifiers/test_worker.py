@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
+from branchwise.verifiers.sandbox import sandbox_fault, worker_prefix
 from branchwise.verifiers.worker import Worker, WorkerFailed, WorkerTimeout
 
 
@@ -57,6 +58,25 @@ def test_a_process_that_dies_is_one_error_and_then_replaced():
     time.sleep(0.1)
     assert other.call(3, 4, timeout_s=10) == 7
     other.close()
+
+
+def test_a_worker_in_a_sandbox_is_killed_whole():
+    if (fault := sandbox_fault()) is not None:
+        pytest.skip(fault)
+    worker = Worker("time:sleep", prefix=worker_prefix())
+    assert worker.call(0, timeout_s=10) is None
+    group = worker.pid
+    assert group is not None
+    with pytest.raises(WorkerTimeout):
+        worker.call(60, timeout_s=0.2)
+    deadline_s = time.monotonic() + 5
+    while time.monotonic() < deadline_s:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("processes of the worker are left")
 
 
 def test_memory_is_limited():

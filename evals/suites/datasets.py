@@ -1,0 +1,117 @@
+"""The public data sets with one right answer each: GSM8K, MATH-500, AIME, AMC, SVAMP."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...engine.errors import UsageError
+from ...verifiers.answer import canonical, is_number
+from ...verifiers.answer_type import AnswerType
+from . import grading
+from .base import Gold, Grade, Sample, drawn
+from .files import Row, Source, field, read_rows
+
+_PERCENT_ASKED = re.compile(r"what\s+(?:is\s+the\s+)?percent|percentage", re.IGNORECASE)
+_CALCULATION = re.compile(r"<<[^>]*>>")
+
+
+class DataSuite(msgspec.Struct, frozen=True):
+    """Samples made of the rows of a data set, graded by their golds' types."""
+
+    name: str
+    source: Source
+    make: Callable[[Row, str], Sample]
+    data: Path | None = None
+    oracle: bool = True
+
+    def samples(self, limit: int | None, seed: int) -> Sequence[Sample]:
+        rows = read_rows(self.name, self.source, self.data)
+        return drawn(
+            distinct(self.name, [self.make(row, f"{self.name}-{i}") for i, row in enumerate(rows)]),
+            limit,
+            seed,
+        )
+
+    def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
+        return grading.grade(sample, answer, text)
+
+
+def distinct(name: str, samples: list[Sample]) -> list[Sample]:
+    """The samples. Raises `UsageError` where two have one id, or there are none."""
+    if not samples:
+        raise UsageError(f"suite {name!r}: its data holds no rows")
+    seen: set[str] = set()
+    for sample in samples:
+        if sample.id in seen:
+            raise UsageError(f"suite {name!r}: two rows have the id {sample.id!r}; ids must differ")
+        seen.add(sample.id)
+    return samples
+
+
+def number_gold(value: object, problem: str = "", kind: AnswerType = AnswerType.INTEGER) -> Gold:
+    """The gold of a number as data sets write it: 27.0, "025", "1,234". Percent where the problem asks for
+    one and the number carries no sign."""
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    if _PERCENT_ASKED.search(problem) and is_number(canonical(text) or ""):
+        kind = AnswerType.PERCENT
+    return Gold(kind, text)
+
+
+def _gsm8k(row: Row, default_id: str) -> Sample:
+    problem, answer = str(field(row, ["question"], default_id)), str(field(row, ["answer"], default_id))
+    solution, mark, gold = answer.rpartition("####")
+    if not mark:
+        raise UsageError(f"{default_id}: its answer has no '#### number'")
+    steps = len(_CALCULATION.findall(solution))
+    return Sample(id=default_id, problem=problem, gold=number_gold(gold, problem), meta={"steps": str(steps)})
+
+
+def _math500(row: Row, default_id: str) -> Sample:
+    problem = str(field(row, ["problem"], default_id))
+    gold = number_gold(field(row, ["answer"], default_id), problem, AnswerType.EXPRESSION)
+    return Sample(
+        id=str(row.get("unique_id", default_id)),
+        problem=problem,
+        gold=gold,
+        level=str(row["level"]) if "level" in row else None,
+        meta={"subject": str(row.get("subject", ""))},
+    )
+
+
+def _contest(row: Row, default_id: str) -> Sample:
+    problem = str(field(row, ["problem", "question"], default_id))
+    gold = number_gold(field(row, ["answer"], default_id), problem, AnswerType.RATIONAL)
+    return Sample(id=default_id, problem=problem, gold=gold)
+
+
+def _svamp(row: Row, default_id: str) -> Sample:
+    body, question = (str(field(row, [name], default_id)).strip() for name in ("Body", "Question"))
+    stop = "" if body.endswith((".", "?", "!", ",")) else "."
+    return Sample(
+        id=str(row.get("ID", default_id)),
+        problem=f"{body}{stop} {question}",
+        gold=number_gold(field(row, ["Answer"], default_id), question, AnswerType.RATIONAL),
+        meta={"operation": str(row.get("Type", ""))},
+    )
+
+
+_SETS: dict[str, tuple[Source, Callable[[Row, str], Sample]]] = {
+    "gsm8k": (Source(folder="gsm8k", file="test.jsonl", hub="openai/gsm8k", hub_config="main"), _gsm8k),
+    "math500": (Source(folder="math500", file="test.jsonl", hub="HuggingFaceH4/MATH-500"), _math500),
+    "aime24": (
+        Source(folder="aime24", file="test.jsonl", hub="HuggingFaceH4/aime_2024", hub_split="train"),
+        _contest,
+    ),
+    "amc23": (Source(folder="amc23", file="test.jsonl", hub="math-ai/amc23"), _contest),
+    "svamp": (Source(folder="svamp", file="test.jsonl", hub="ChilleD/SVAMP"), _svamp),
+}
+
+DATA_SETS = tuple(_SETS)
+
+
+def data_suite(name: str, data: Path | None) -> DataSuite:
+    """The suite of a public data set."""
+    source, make = _SETS[name]
+    return DataSuite(name, source, make, data)

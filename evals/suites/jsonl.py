@@ -1,0 +1,148 @@
+"""Any JSONL file as a suite, with a map from roles to its fields; multiple choice with shuffled options."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...engine.errors import UsageError
+from ...verifiers.answer import canonical, is_number
+from ...verifiers.answer_type import AnswerType
+from ...verifiers.nearest import unknown
+from . import grading
+from .base import Gold, Grade, Sample, drawn
+from .datasets import distinct
+from .files import Row, field, read_file
+
+OPTIONS_MAX = 26
+
+_DEFAULT_FIELDS = {
+    "question": ("question", "problem", "prompt"),
+    "gold": ("gold", "answer", "target"),
+    "id": ("id",),
+    "level": ("level",),
+    "options": ("options", "choices"),
+}
+
+
+class JsonlSuite(msgspec.Struct, frozen=True):
+    """The rows of a file. `fields` gives the field of each role (question, gold, id, level, options); `kind`
+    is the type of the golds, read from each gold where None.
+
+    A row with options is multiple choice: its gold is a letter, an index from 0, or an option's text. The
+    options are shuffled by seed and id, and the gold follows.
+    """
+
+    name: str
+    path: Path
+    fields: dict[str, tuple[str, ...]]
+    kind: AnswerType | None = None
+    oracle: bool = True
+
+    def samples(self, limit: int | None, seed: int) -> Sequence[Sample]:
+        made = [
+            self._sample(row, f"{self.path.name}, row {number}", f"{self.path.stem}-{number}", seed)
+            for number, row in enumerate(read_file(self.path), start=1)
+        ]
+        return drawn(distinct(self.name, made), limit, seed)
+
+    def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
+        return grading.grade(sample, answer, text)
+
+    def _sample(self, row: Row, where: str, default_id: str, seed: int) -> Sample:
+        ids = [row[name] for name in self.fields["id"] if name in row]
+        identity = str(ids[0]) if ids else default_id
+        question = str(field(row, self.fields["question"], where))
+        levels = [str(row[name]) for name in self.fields["level"] if row.get(name) is not None]
+        level = levels[0] if levels else None
+        gold = field(row, self.fields["gold"], where)
+        options = next((row[name] for name in self.fields["options"] if name in row), None)
+        if options is not None:
+            return _multiple_choice(identity, question, gold, options, level, seed, where)
+        text = _gold_text(gold)
+        return Sample(
+            id=identity, problem=question, gold=Gold(self.kind or inferred_type(text), text), level=level
+        )
+
+
+def jsonl_suite(name: str, path: Path, mapping: Mapping[str, str] | None) -> JsonlSuite:
+    """A suite of the file at `path`. Raises `UsageError` for a role or type that is not known, or no file."""
+    fields, kind = dict(_DEFAULT_FIELDS), None
+    for role, given in (mapping or {}).items():
+        if role == "type":
+            if given not in set(AnswerType):
+                raise UsageError(unknown("answer type", given, list(AnswerType)))
+            kind = AnswerType(given)
+        elif role in fields:
+            fields[role] = (given,)
+        else:
+            raise UsageError(unknown("field role", role, [*fields, "type"]))
+    if not path.is_file():
+        raise UsageError(f"suite {name!r}: there is no file {str(path)!r}")
+    if kind is AnswerType.CODE:
+        raise UsageError(f"suite {name!r}: programs are graded by tests, which only humaneval and mbpp have")
+    return JsonlSuite(name, path, fields, kind)
+
+
+def inferred_type(gold: str) -> AnswerType:
+    """The type of a gold that declares none: a number where it is one, else an expression."""
+    key = canonical(gold) or ""
+    if not is_number(key) or "%" in gold:
+        return AnswerType.EXPRESSION
+    return AnswerType.RATIONAL if "/" in key else AnswerType.INTEGER
+
+
+def _gold_text(gold: Any) -> str:
+    if isinstance(gold, float) and gold.is_integer():
+        return str(int(gold))
+    text = str(gold)
+    return text.rpartition("####")[2].strip() if "####" in text else text.strip()
+
+
+def _multiple_choice(
+    identity: str, question: str, gold: Any, options: Any, level: str | None, seed: int, where: str
+) -> Sample:
+    texts = _option_texts(options, where)
+    right = _right_option(gold, options, texts, where)
+    order = list(range(len(texts)))
+    random.Random(f"{seed}:{identity}").shuffle(order)
+    shuffled = [texts[place] for place in order]
+    lines = "\n".join(f"{_letter(place)}) {text}" for place, text in enumerate(shuffled))
+    return Sample(
+        id=identity,
+        problem=f"{question}\n\n{lines}\n\nAnswer with the letter of the right option.",
+        gold=Gold(AnswerType.CHOICE, _letter(order.index(right))),
+        level=level,
+        meta={"options": msgspec.json.encode(shuffled).decode()},
+    )
+
+
+def _option_texts(options: Any, where: str) -> list[str]:
+    """The texts of a list, or of an object whose keys are letters."""
+    texts = list(options.values()) if isinstance(options, dict) else options
+    if not isinstance(texts, list) or not 2 <= len(texts) <= OPTIONS_MAX:
+        raise UsageError(f"{where}: its options are no list of 2 to {OPTIONS_MAX}")
+    shown = [str(text) for text in texts]
+    if len(set(shown)) < len(shown):
+        raise UsageError(f"{where}: two of its options are equal")
+    return shown
+
+
+def _right_option(gold: Any, options: Any, texts: list[str], where: str) -> int:
+    """The place of the right option. An option's own text goes before letter and index."""
+    if str(gold) in texts:
+        return texts.index(str(gold))
+    if isinstance(options, dict) and gold in options:
+        return list(options).index(gold)
+    if isinstance(gold, int) and 0 <= gold < len(texts):
+        return gold
+    letters = [_letter(place) for place in range(len(texts))]
+    if isinstance(gold, str) and gold.strip("() .").upper() in letters:
+        return letters.index(gold.strip("() .").upper())
+    raise UsageError(f"{where}: its gold {gold!r} is no option, letter or index of one")
+
+
+def _letter(place: int) -> str:
+    return chr(ord("A") + place)
