@@ -89,17 +89,7 @@ def worker_prefix() -> list[str]:
     if sandbox_fault() is not None:
         return []
     program = shutil.which("bwrap") or "bwrap"
-    confined = (
-        "--unshare-all",
-        "--cap-drop",
-        "ALL",
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev",
-        "/dev",
-        "--proc",
-        "/proc",
-    )
+    confined = ("--unshare-all", "--cap-drop", "ALL", "--ro-bind", "/", "/")
+    system = ("--dev", "/dev", "--proc", "/proc")
     scratch = ("--tmpfs", _SCRATCH, "--setenv", "TMPDIR", _SCRATCH, "--setenv", "MPLCONFIGDIR", _SCRATCH)
     return [program, *confined, *system, *scratch, "--"]
