@@ -131,9 +131,12 @@ def _option_texts(options: Any, where: str) -> list[str]:
 
 
 def _right_option(gold: Any, options: Any, texts: list[str], where: str) -> int:
-    """The place of the right option. An option's own text goes before letter and index."""
-    if str(gold) in texts:
-        return texts.index(str(gold))
+    """The place of the right option. An option itself goes before letter and index; the number 2 is no
+    option "2"."""
+    given = list(options.values()) if isinstance(options, dict) else options
+    for place, option in enumerate(given):
+        if type(option) is type(gold) and option == gold:
+            return place
     if isinstance(options, dict) and gold in options:
         return list(options).index(gold)
     if isinstance(gold, int) and 0 <= gold < len(texts):

@@ -1,6 +1,7 @@
 """HumanEval and MBPP: programs, graded by running the data set's tests in a sandbox."""
 
 import ast
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -82,10 +83,17 @@ def _mbpp(row: Row, default_id: str) -> Sample | None:
     )
 
 
+def _parsed(program: str) -> ast.Module:
+    """The syntax tree; what Python warns of (escapes in old programs) is not our concern."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(program)
+
+
 def _defined(program: str) -> set[str]:
     """The names that a program defines at its top level."""
     names: set[str] = set()
-    for node in ast.parse(program).body:
+    for node in _parsed(program).body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)
@@ -95,13 +103,13 @@ def _defined(program: str) -> set[str]:
 
 
 def _used(tests: Sequence[str]) -> set[str]:
-    trees = [ast.parse(test) for test in tests]
+    trees = [_parsed(test) for test in tests]
     return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _entry(tests: Sequence[str], names: set[str]) -> str:
     """The function that the first test calls."""
-    calls = [node for node in ast.walk(ast.parse(tests[0])) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(_parsed(tests[0])) if isinstance(node, ast.Call)]
     called = [call.func.id for call in calls if isinstance(call.func, ast.Name) and call.func.id in names]
     return called[0] if called else ""
 
