@@ -1,5 +1,6 @@
 """reasoning-gym: only a score of exactly 1 counts, and scorers run where they can do no harm."""
 
+import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -73,10 +74,8 @@ def test_the_guard_refuses_without_a_sandbox_too(tmp_path: Path):
     worker = Worker("branchwise.evals.suites.gym_worker:answer")
     mark = tmp_path / "mark"
     text = f"[x for x in [open('{mark}', 'w')]]"
-    try:
-        worker.call("score", "countdown", 0, 0, text, timeout_s=60)
-    except WorkerFailed as error:
-        assert error.kind in ("PermissionError", "ValueError", "SyntaxError", "TypeError")
+    with contextlib.suppress(WorkerFailed):
+        assert worker.call("score", "countdown", 0, 0, text, timeout_s=60) < 1
     assert not mark.exists()
     worker.close()
 

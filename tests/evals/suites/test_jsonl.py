@@ -80,6 +80,7 @@ def test_the_place_of_the_right_option_is_shuffled_by_seed_and_the_gold_follows(
         ({"A": "red", "B": "green", "C": "blue"}, "C"),
         (["4", "2", "0"], 2),
         (["2", "0"], "0"),
+        ([2, 0], 0),
     ],
 )
 def test_golds_may_be_letters_indices_or_texts(tmp_path: Path, options: object, gold: object):
@@ -94,7 +95,7 @@ def test_choices_are_graded_by_letter_or_by_the_options_text(tmp_path: Path):
     [sample] = suite.samples(None, 0)
     right = sample.gold.value
     wrong = next(letter for letter in "ABCD" if letter != right)
-    for answer in (right, f"({right.lower()})", f"{right}) blue", "Blue", r"\text{%s}" % right):
+    for answer in (right, f"({right.lower()})", f"{right}) blue", "Blue", rf"\text{{{right}}}"):
         assert suite.grade(sample, answer, "").correct is True, answer
     for answer in (wrong, "red", "E", "blue or red", "7", None):
         assert suite.grade(sample, answer, "").correct is False, answer
