@@ -102,12 +102,16 @@ def _same(left: Any, right: Any) -> bool | None:
     if isinstance(left, sympy.MatrixBase) or isinstance(right, sympy.MatrixBase):
         return _same_matrices(left, right)
     if isinstance(left, sympy.Eq) and isinstance(right, sympy.Eq):
-        return _proportional(left.lhs - left.rhs, right.lhs - right.rhs)
+        return _proportional(_difference(left), _difference(right))
     if isinstance(left, sympy.Eq) or isinstance(right, sympy.Eq):
         return _solved(left, right)
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return None
     return _equal_values(left, right)
+
+
+def _difference(equation: Any) -> Any:
+    return equation.lhs - equation.rhs
 
 
 def _solved(left: Any, right: Any) -> bool | None:
@@ -128,7 +132,7 @@ def _same_matrices(left: Any, right: Any) -> bool | None:
         return False
     if left.shape != right.shape:
         return False
-    verdicts = [_same(a, b) for a, b in zip(left, right, strict=True)]
+    verdicts = [_same(a, b) for a, b in zip(left.flat(), right.flat(), strict=True)]
     if False in verdicts:
         return False
     return None if None in verdicts else True

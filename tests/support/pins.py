@@ -115,6 +115,45 @@ ENGINE_FAULTS: dict[str, tuple[str, ...]] = {
 }
 """What must hold, and the reports of engines where it did not. Faults of speculation are not among them."""
 
+GRADER_FAULTS: dict[str, tuple[str, ...]] = {
+    "a number is read whole and compared exactly": ("PostTrainBench#44",),
+    "the last complete form is the answer": (
+        "EleutherAI/lm-evaluation-harness#2552",
+        "EleutherAI/lm-evaluation-harness#3116",
+        "EleutherAI/lm-evaluation-harness#3438",
+        "open-instruct#1764",
+        "optillm majority_voting",
+        "ThinkBooster answer tags",
+        "deepconf unclosed box",
+    ),
+    "formulas that differ are not equal, in either order": (
+        "Math-Verify#14",
+        "Math-Verify#60",
+        "Math-Verify#64",
+        "Math-Verify#25",
+        "sieval#18",
+        "open-r1#557",
+    ),
+    "grading works from any thread and ends in time": (
+        "Math-Verify#50",
+        "Math-Verify#55",
+        "Math-Verify#65",
+        "trl#5281",
+        "verl#3407",
+    ),
+    "equivalent answers vote together, abstentions and duplicates do not": (
+        "lighteval#1054",
+        "NVIDIA-NeMo/Skills#1257",
+        "search-and-learn beam_search.py",
+        "openreasoner/openr NaN score",
+        "its_hub projection",
+    ),
+    "an expression uses the numbers as given, and is never run": ("reasoning-gym#478", "reasoning-gym#265"),
+    "a program's time is CPU time": ("evalplus#5",),
+    "options are shuffled": ("specreason spec_reason.py",),
+}
+"""What must hold, and the reports of graders and votes where it did not."""
+
 
 def pinned_faults(folder: Path = TESTS) -> dict[str, list[str]]:
     """Every fault that a test names, and the files that do."""

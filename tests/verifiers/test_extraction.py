@@ -70,6 +70,30 @@ def test_a_box_without_braces_is_no_answer_and_an_open_one_is_an_abstention():
     assert extract_answer(r"2 and 3 give <answer>12") is None
 
 
+@pytest.mark.pins("optillm majority_voting")
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("### Step 1: Setup\nWe add.\n### Step 2: Sum\nThe answer is 42.", "42"),
+        ("A train leaves at 5 and arrives at 9, so it takes 4", "4"),
+        ("Answer: 40? Let me check.\nAnswer: 42", "42"),
+        ("### Step 1: Setup", "1"),
+    ],
+)
+def test_headings_and_first_letters_are_no_answers(text: str, answer: str):
+    assert extract_answer(text) == answer
+
+
+@pytest.mark.pins("ThinkBooster answer tags")
+@pytest.mark.pins("deepconf unclosed box")
+@pytest.mark.pins("its_hub projection")
+def test_of_several_boxes_the_last_whole_one_counts_with_its_nested_braces():
+    assert extract_answer(r"<Answer>: \boxed{1} and \boxed{2}") == "2"
+    assert extract_answer(r"\boxed{\frac{1}{2}} or \boxed{\sqrt{\frac{1}{4}}}") == r"\sqrt{\frac{1}{4}}"
+    assert extract_answer(r"\boxed{12") is None
+    assert extract_answer(r"\boxed{7} no: \boxed{12") == "7"
+
+
 @pytest.mark.pins("PostTrainBench#44")
 def test_a_number_is_taken_whole():
     assert extract_answer("ANSWER: 711") == "711"

@@ -55,6 +55,7 @@ def test_without_a_map_the_usual_names_are_found_and_types_inferred(tmp_path: Pa
     assert samples[1].level == "2"
 
 
+@pytest.mark.pins("specreason spec_reason.py")
 def test_the_place_of_the_right_option_is_shuffled_by_seed_and_the_gold_follows(tmp_path: Path):
     path = tmp_path / "choice.jsonl"
     suite = rows(path, *({"id": i, "question": "Q?", "options": OPTIONS, "answer": 0} for i in range(200)))

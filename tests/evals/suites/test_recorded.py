@@ -62,13 +62,11 @@ def test_gpt4_on_game_of_24_grades_as_recorded(
     suite = open_suite("game24", real_data)
     samples = {sample.id: sample for sample in suite.samples(None, 0)}
     problems = json.loads((real_data / "game24_gpt4_logs" / f"{file}.json").read_text())
-    grades = [
-        [
-            suite.grade(samples[f"game24-{problem['idx']}"], extract_answer(text), text).correct
-            for text in problem["ys"]
-        ]
-        for problem in problems
-    ]
+
+    def graded(place: int, text: str) -> bool:
+        return suite.grade(samples[f"game24-{place}"], extract_answer(text), text).correct is True
+
+    grades = [[graded(problem["idx"], text) for text in problem["ys"]] for problem in problems]
     assert grades == [[info["r"] == 1 for info in problem["infos"]] for problem in problems]
     assert sum(map(len, grades)) == outputs
     assert sum(map(sum, grades)) == right
