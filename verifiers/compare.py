@@ -19,8 +19,9 @@ from .answer_type import AnswerType
 from .shape import Formula, Interval, Several, Shape, Union, as_interval, read_shape
 from .worker import Worker, WorkerFailed, WorkerTimeout
 
-SYMBOLIC_S = 5.0
-"""How long the symbolic tier may think about one pair of formulas."""
+SYMBOLIC_CPU_S = 4
+SYMBOLIC_S = 40.0
+"""How long the symbolic tier may think about one pair of formulas, in CPU and wall-clock seconds."""
 
 MEMBERS_MAX = 12
 """Sets of more members are matched by their keys alone."""
@@ -96,7 +97,7 @@ def symbolic_tier(first: str, second: str) -> bool | None:
     """The worker's verdict on two formulas."""
     if not has_symbolic_tier():
         raise WorkerFailed("the symbolic tier is not installed; pip install 'branchwise[evals]'", "missing")
-    return _symbolic_worker().call(first, second, timeout_s=SYMBOLIC_S)
+    return _symbolic_worker().call(first, second, timeout_s=SYMBOLIC_S, cpu_s=SYMBOLIC_CPU_S)
 
 
 def has_symbolic_tier() -> bool:

@@ -24,6 +24,10 @@ from ..engine.errors import BranchwiseError
 _HEADER = struct.Struct(">I")
 _STARTUP_S = 60.0
 _MEMORY_BYTES = 4 << 30
+_GRACE_S = 2.0
+
+CPU_KILLS = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
+"""How a process ends that used up its CPU time, on its own and inside a sandbox."""
 
 
 class WorkerTimeout(BranchwiseError):
@@ -53,20 +57,27 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
-    def call(self, *arguments: Any, timeout_s: float) -> Any:
-        """The function's result. Raises `WorkerTimeout`, or `WorkerFailed` where it raised or the process
-        died."""
+    def call(self, *arguments: Any, timeout_s: float, cpu_s: int | None = None) -> Any:
+        """The function's result, within `timeout_s` of wall-clock time and `cpu_s` whole seconds of CPU time
+        (which a busy machine does not use up; None: no less than `timeout_s`).
+
+        Raises `WorkerTimeout`, or `WorkerFailed` where it raised or the process died.
+        """
+        allowed_s = int(timeout_s) + 5 if cpu_s is None else cpu_s
         with self._lock:
             process = self._running()
-            cpu_s = int(timeout_s) + 5
             try:
-                _write(process.stdin, msgspec.msgpack.encode((cpu_s, arguments)))
+                _write(process.stdin, msgspec.msgpack.encode((allowed_s, arguments)))
                 reply = _read(process.stdout, time.monotonic() + timeout_s)
             except TimeoutError:
                 self._kill()
                 raise WorkerTimeout(f"{self.target}: no answer within {timeout_s:g} s") from None
             except (OSError, EOFError):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
                 self._kill()
+                if process.returncode in CPU_KILLS:
+                    raise WorkerTimeout(f"{self.target}: over {allowed_s} s of CPU time") from None
                 raise WorkerFailed(f"{self.target}: the worker process died", "died") from None
         kind, value = msgspec.msgpack.decode(reply)
         if kind is not None:

@@ -26,6 +26,7 @@ def main() -> None:
     os.dup2(nothing, 1)  # what the function prints must not reach the protocol
     memory = int(os.environ.pop("BRANCHWISE_WORKER_MEMORY"))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     module, _, name = sys.argv[1].partition(":")
     try:
         function = getattr(importlib.import_module(module), name)

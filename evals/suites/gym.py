@@ -17,7 +17,8 @@ from .base import Gold, Grade, Sample
 
 DEFAULT_SIZE = 200
 DRAW_S = 120.0
-SCORE_S = 20.0
+SCORE_S = 60.0
+SCORE_CPU_S = 15
 
 PREFIX = "reasoning_gym:"
 _INSTRUCTION = "Give the final answer between <answer> and </answer>."
@@ -53,7 +54,9 @@ class GymSuite(msgspec.Struct, frozen=True):
             return Grade(False, "no answer")
         seed, place = int(sample.meta["seed"]), int(sample.meta["place"])
         try:
-            score = _worker().call("score", self.task, seed, place, found, timeout_s=SCORE_S)
+            score = _worker().call(
+                "score", self.task, seed, place, found, timeout_s=SCORE_S, cpu_s=SCORE_CPU_S
+            )
         except WorkerTimeout as error:
             return Grade(None, str(error))
         except WorkerFailed as error:

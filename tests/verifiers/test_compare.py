@@ -154,12 +154,12 @@ async def test_a_task_grades_off_the_main_thread(anyio_backend: str):
     [("10^(10^(10^10))", "9^(9^(9^9))"), ("2^{2^{2^{2^{2}}}}", "2^{2^{2^{2^{3}}}}"), ("9^{9^{9^{9}}}x", "x")],
 )
 def test_power_towers_end_in_time_and_never_pass(first: str, second: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compare_module, "SYMBOLIC_S", 1.5)
+    monkeypatch.setattr(compare_module, "SYMBOLIC_CPU_S", 2)
     assert compare(r"\sqrt{8}", r"2\sqrt{2}", T.EXPRESSION).equal is True  # the worker is up
     process, started_s = os.getpid(), time.monotonic()
     verdict = compare(first, second, T.EXPRESSION)
     assert verdict.equal is not True
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < compare_module.SYMBOLIC_S / 2
     assert os.getpid() == process
     assert compare(r"\sqrt{8}", r"2\sqrt{2}", T.EXPRESSION).equal is True
 

@@ -37,6 +37,18 @@ def test_a_call_that_never_lets_go_of_the_interpreter_is_killed_too():
     worker.close()
 
 
+def test_cpu_time_is_limited_apart_from_wall_time():
+    worker = Worker("operator:pow")
+    with pytest.raises(WorkerTimeout, match="over 1 s of CPU time"):
+        worker.call(7, 10**9, timeout_s=60, cpu_s=1)
+    assert worker.call(2, 3, timeout_s=10) == 8
+    assert worker.starts == 2
+    sleeper = Worker("time:sleep")
+    assert sleeper.call(1.2, timeout_s=60, cpu_s=1) is None
+    worker.close()
+    sleeper.close()
+
+
 def test_what_the_function_raises_comes_back_by_name_and_the_process_stays():
     worker = Worker("operator:floordiv")
     with pytest.raises(WorkerFailed, match="ZeroDivisionError") as caught:

@@ -95,7 +95,7 @@ def test_a_scorer_that_hangs_or_dies_cannot_tell(monkeypatch: pytest.MonkeyPatch
 class Hanging:
     """A worker whose function sleeps, whatever it is asked."""
 
-    def call(self, *arguments: object, timeout_s: float) -> object:
+    def call(self, *arguments: object, timeout_s: float, cpu_s: int) -> object:
         return Worker("time:sleep").call(60, timeout_s=timeout_s)
 
 
