@@ -30,13 +30,18 @@ def recognise(text: str) -> Task | None:
     return None
 
 
+def _is_registered(task: Task | None) -> bool:
+    """Whether a task is of a kind that a family of models may be trained on."""
+    return any(type(task) is point.load() for point in entry_points(group="branchwise.tasks"))
+
+
 def read_problem(problem: Problem, source: ModelSource) -> Problem:
     """Bind the task of a family that reads nothing else. Raises `UsageError` for text that it cannot read."""
     if not problem.text.strip():
         raise UsageError("empty problem: give the text of the problem to solve")
     _check_text("problem", problem.text)
     _check_text("system message", problem.system or "")
-    if problem.task is not None or not source.tasks_only:
+    if not source.tasks_only or _is_registered(problem.task):
         return problem
     task = recognise(problem.text)
     if task is None:

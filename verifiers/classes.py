@@ -14,7 +14,7 @@ from .answer_type import AnswerType
 from .compare import compare
 from .vote import Ballot
 
-CLASSES_MAX = 64
+CLASSES_MAX = 32
 """With more distinct keys than this only equal keys are one class: pairs grow as the square."""
 
 Same = Callable[[str, str], bool | None]

@@ -7,7 +7,9 @@ from typing import Protocol
 import msgspec
 
 from ...verifiers.answer_type import AnswerType
+from ...verifiers.extraction import extract_answer
 from ...verifiers.problem import Problem
+from .tasks import ProgramTask, TypedTask
 
 
 class Gold(msgspec.Struct, frozen=True):
@@ -59,15 +61,29 @@ class Suite(Protocol):
         ...
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        """Grade the extracted `answer` of the completion `text`; an answer of None is an abstention, and
-        wrong, where the suite cannot find one in `text` itself. May block for seconds: call it off the event
+        """Grade an answer as `read_answer` gives it; None is an abstention, and wrong. `text` is the whole
+        completion, for suites that judge more than the answer. May block for seconds: call it off the event
         loop."""
         ...
 
 
 def problem_of(sample: Sample) -> Problem:
-    """What a strategy sees of a sample: its id and its text, never its gold."""
+    """What a strategy sees of a sample: its id, its text, and how answers of its type are read; never its
+    gold. A program gets no system message that asks for a box."""
+    match sample.gold.type:
+        case AnswerType.CODE:
+            task = ProgramTask(sample.problem, sample.meta.get("entry_point", ""))
+            return Problem(id=sample.id, text=sample.problem, system="", task=task)
+        case AnswerType.CHOICE | AnswerType.STRING:
+            task = TypedTask(sample.problem, sample.gold.type)
+            return Problem(id=sample.id, text=sample.problem, task=task)
     return Problem(id=sample.id, text=sample.problem)
+
+
+def read_answer(sample: Sample, text: str) -> str | None:
+    """The answer to a sample in the text of a conclusion, as a search reads it; None for an abstention."""
+    task = problem_of(sample).task
+    return extract_answer(text) if task is None else task.extract(text)
 
 
 def drawn(samples: Sequence[Sample], limit: int | None, seed: int) -> Sequence[Sample]:

@@ -35,7 +35,7 @@ class DataSuite(msgspec.Struct, frozen=True):
         )
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        return grading.grade(sample, answer, text)
+        return grading.grade(sample, answer)
 
 
 def distinct(name: str, samples: list[Sample]) -> list[Sample]:

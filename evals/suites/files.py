@@ -90,7 +90,7 @@ def _from_hub(name: str, source: Source) -> list[Row]:
         from datasets import load_dataset  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UsageError(
-            f"suite {name!r}: no data given, and the Hub needs the package `datasets`; {remedy}"
+            f"suite {name!r}: no data given, and the Hub needs pip install 'branchwise[hub]'; {remedy}"
         ) from error
     try:
         rows = load_dataset(source.hub, source.hub_config, split=source.hub_split)

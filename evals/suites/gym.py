@@ -8,7 +8,6 @@ import msgspec
 
 from ...engine.errors import UsageError
 from ...verifiers.answer_type import AnswerType
-from ...verifiers.extraction import extract_answer
 from ...verifiers.nearest import unknown
 from ...verifiers.sandbox import worker_prefix
 from ...verifiers.worker import Worker, WorkerFailed, WorkerTimeout
@@ -49,13 +48,12 @@ class GymSuite(msgspec.Struct, frozen=True):
         ]
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        found = answer if answer is not None else extract_answer(text)
-        if found is None:
+        if answer is None:
             return Grade(False, "no answer")
         seed, place = int(sample.meta["seed"]), int(sample.meta["place"])
         try:
             score = _worker().call(
-                "score", self.task, seed, place, found, timeout_s=SCORE_S, cpu_s=SCORE_CPU_S
+                "score", self.task, seed, place, answer, timeout_s=SCORE_S, cpu_s=SCORE_CPU_S
             )
         except WorkerTimeout as error:
             return Grade(None, str(error))

@@ -49,7 +49,7 @@ class JsonlSuite(msgspec.Struct, frozen=True):
         return drawn(distinct(self.name, made), limit, seed)
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        return grading.grade(sample, answer, text)
+        return grading.grade(sample, answer)
 
     def _sample(self, row: Row, where: str, default_id: str, seed: int) -> Sample:
         ids = [row[name] for name in self.fields["id"] if name in row]

@@ -36,7 +36,7 @@ class ProgramSuite(msgspec.Struct, frozen=True):
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
         """Raises `CapabilityError` where there is no sandbox."""
-        return grading.grade(sample, answer, text, sandbox=self.sandbox())
+        return grading.grade(sample, answer, sandbox=self.sandbox())
 
     def sandbox(self) -> Sandbox:
         """Where programs run. Raises `CapabilityError` where there is no sandbox and none is not allowed."""

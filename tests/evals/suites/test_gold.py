@@ -58,7 +58,7 @@ def test_expressions_use_each_number_as_often_as_given(numbers: str, target: int
 )
 def test_numbers_in_text_grade_whole(gold: str, text: str, right: bool):
     sample = Sample(id="x", problem="", gold=Gold(AnswerType.INTEGER, gold))
-    assert grade(sample, extract_answer(text), text).correct is right
+    assert grade(sample, extract_answer(text)).correct is right
 
 
 @pytest.mark.anyio

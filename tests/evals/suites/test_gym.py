@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from branchwise.engine.errors import UsageError
 from branchwise.evals.suites import gym
-from branchwise.evals.suites.base import Gold, Sample
+from branchwise.evals.suites.base import Gold, Sample, read_answer
 from branchwise.evals.suites.registry import open_suite
 from branchwise.verifiers import sandbox as sandbox_module
 from branchwise.verifiers.answer_type import AnswerType
@@ -25,8 +25,8 @@ def test_samples_depend_on_task_and_seed_and_their_golds_are_right():
     assert samples[0].problem.endswith("Give the final answer between <answer> and </answer>.")
     assert all(suite.grade(sample, sample.gold.value, "").correct for sample in samples)
     tagged = f"so <answer>{samples[0].gold.value}</answer>"
-    assert suite.grade(samples[0], None, tagged).correct is True
-    assert suite.grade(samples[0], None, "").correct is False
+    assert suite.grade(samples[0], read_answer(samples[0], tagged), tagged).correct is True
+    assert suite.grade(samples[0], None, tagged).correct is False
 
 
 def test_partial_credit_is_not_a_pass():

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from branchwise.engine.errors import UsageError
+from branchwise.evals.suites.base import problem_of, read_answer
 from branchwise.evals.suites.registry import open_suite
 from branchwise.verifiers.answer_type import AnswerType
 
@@ -100,8 +101,18 @@ def test_choices_are_graded_by_letter_or_by_the_options_text(tmp_path: Path):
         assert suite.grade(sample, answer, "").correct is True, answer
     for answer in (wrong, "red", "E", "blue or red", "7", None):
         assert suite.grade(sample, answer, "").correct is False, answer
-    assert suite.grade(sample, None, f"I pick ({right}).").correct is True
-    assert suite.grade(sample, "12", f"After 12 tries: ({right}).").correct is True
+    for text in (f"I pick ({right}).", f"After 12 tries: ({right}).", f"So the answer is {right}."):
+        assert suite.grade(sample, read_answer(sample, text), text).correct is True, text
+    assert read_answer(sample, "After 12 tries I do not know.") is None
+
+
+def test_letters_vote_together_however_they_are_written(tmp_path: Path):
+    suite = rows(tmp_path / "x.jsonl", {"question": "Q?", "options": OPTIONS, "answer": "blue"})
+    task = problem_of(suite.samples(None, 0)[0]).task
+    assert task is not None
+    assert {task.canonical(text) for text in ("B", "(b)", "B) blue", r"\text{(B)}")} == {"B"}
+    assert task.canonical("Dark  Blue") == task.canonical("dark blue")
+    assert task.canonical(" ") is None
 
 
 @pytest.mark.parametrize(

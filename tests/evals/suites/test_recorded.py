@@ -27,7 +27,7 @@ def test_qwen_on_math_grades_as_recorded_but_for_one_fault_of_the_record(real_da
         gold = Gold(AnswerType.EXPRESSION, row["gt"])
         sample = Sample(id=str(row["idx"]), problem=row["question"], gold=gold)
         for place, (text, recorded) in enumerate(zip(row["code"], row["score"], strict=True)):
-            if grade(sample, extract_answer(text), text).correct is not recorded:
+            if grade(sample, extract_answer(text)).correct is not recorded:
                 differing.append((row["idx"], place, row["gt"], extract_answer(text)))
     assert differing == [(72, 7, "10{,}000", "10000")]
 
