@@ -56,7 +56,10 @@ Symbolic = Callable[[str, str], bool | None]
 
 
 def compare(first: str, second: str, kind: AnswerType, symbolic: Symbolic | None = None) -> Verdict:
-    """Whether two answers of one type are equal. `symbolic` replaces the worker process (tests)."""
+    """Whether two answers of one type are equal. `symbolic` replaces the worker process (tests).
+
+    Numbers are equal as numbers only: a formula whose value they are may be the problem said again.
+    """
     if kind is AnswerType.CODE:
         return Verdict(None, Tier.TEXT, "code is graded by its tests")
     if kind is AnswerType.STRING:
@@ -64,12 +67,11 @@ def compare(first: str, second: str, kind: AnswerType, symbolic: Symbolic | None
     if kind is AnswerType.CHOICE:
         left, right = choice_letter(first), choice_letter(second)
         return Verdict(left is not None and left == right, Tier.EXACT)
-    comparison = _Comparison(symbolic or symbolic_tier)
     if kind in _NUMERIC:
-        left, right = number_text(first, kind), number_text(second, kind)
-        equal = comparison.formulas(left, right)
-    else:
-        equal = comparison.answers(first, second, kind)
+        left, right = (canonical(number_text(answer, kind)) or "" for answer in (first, second))
+        return Verdict(is_number(left) and left == right, Tier.EXACT)
+    comparison = _Comparison(symbolic or symbolic_tier)
+    equal = comparison.answers(first, second, kind)
     return Verdict(equal, comparison.tier, comparison.reason if equal is None else "")
 
 

@@ -50,12 +50,13 @@ def distinct(name: str, samples: list[Sample]) -> list[Sample]:
     return samples
 
 
-def number_gold(value: object, problem: str = "", kind: AnswerType = AnswerType.INTEGER) -> Gold:
-    """The gold of a number as data sets write it: 27.0, "025", "1,234". Percent where the problem asks for
-    one and the number carries no sign."""
+def _gold(value: object, problem: str, kind: AnswerType = AnswerType.RATIONAL) -> Gold:
+    """The gold as data sets write it: 27.0, "025", "1,234". A number is graded as one whatever `kind` says,
+    and as a percent where the problem asks for one and the number carries no sign."""
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    if _PERCENT_ASKED.search(problem) and is_number(canonical(text) or ""):
-        kind = AnswerType.PERCENT
+    if is_number(canonical(text) or "") and "%" not in text:
+        asked = _PERCENT_ASKED.search(problem) is not None
+        kind = AnswerType.PERCENT if asked else AnswerType.RATIONAL
     return Gold(kind, text)
 
 
@@ -65,12 +66,12 @@ def _gsm8k(row: Row, default_id: str) -> Sample:
     if not mark:
         raise UsageError(f"{default_id}: its answer has no '#### number'")
     steps = len(_CALCULATION.findall(solution))
-    return Sample(id=default_id, problem=problem, gold=number_gold(gold, problem), meta={"steps": str(steps)})
+    return Sample(id=default_id, problem=problem, gold=_gold(gold, problem), meta={"steps": str(steps)})
 
 
 def _math500(row: Row, default_id: str) -> Sample:
     problem = str(field(row, ["problem"], default_id))
-    gold = number_gold(field(row, ["answer"], default_id), problem, AnswerType.EXPRESSION)
+    gold = _gold(field(row, ["answer"], default_id), problem, AnswerType.EXPRESSION)
     return Sample(
         id=str(row.get("unique_id", default_id)),
         problem=problem,
@@ -82,7 +83,7 @@ def _math500(row: Row, default_id: str) -> Sample:
 
 def _contest(row: Row, default_id: str) -> Sample:
     problem = str(field(row, ["problem", "question"], default_id))
-    gold = number_gold(field(row, ["answer"], default_id), problem, AnswerType.RATIONAL)
+    gold = _gold(field(row, ["answer"], default_id), problem)
     return Sample(id=default_id, problem=problem, gold=gold)
 
 
@@ -92,7 +93,7 @@ def _svamp(row: Row, default_id: str) -> Sample:
     return Sample(
         id=str(row.get("ID", default_id)),
         problem=f"{body}{stop} {question}",
-        gold=number_gold(field(row, ["Answer"], default_id), question, AnswerType.RATIONAL),
+        gold=_gold(field(row, ["Answer"], default_id), question),
         meta={"operation": str(row.get("Type", ""))},
     )
 

@@ -8,22 +8,16 @@ import msgspec
 
 from ...engine.errors import UsageError
 from ...verifiers.answer_type import AnswerType
-from ..reference.tasks import countdown, countdown_replay
+from ..reference.tasks import countdown
 from .base import Gold, Grade, Sample, drawn
 from .datasets import distinct
+from .expressions import grade_expression
 from .files import Source, field, read_rows
 
 TARGET = 24
 LEVELS = 5
 
 _SOURCE = Source(folder="game24", file="24.csv")
-_SIGNS = str.maketrans({"×": "*", "⋅": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
-_COMMANDS = (
-    (re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;! ]|\$"), ""),
-    (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
-    (re.compile(r"\\div(?![A-Za-z])"), "/"),
-)
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _RESULT = re.compile(r"\s*=\s*-?[\d./]+\s*$")
 
 
@@ -53,28 +47,9 @@ class Game24Suite(msgspec.Struct, frozen=True):
         return drawn(distinct(self.name, samples), limit, seed)
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        return grade_expression(sample, answer)
-
-
-def grade_expression(sample: Sample, answer: str | None) -> Grade:
-    """Whether `answer` uses each number of the sample once and makes its target. LaTeX signs are read; what a
-    closing "= 24" claims is passed over, as in the scripts of the papers."""
-    if answer is None:
-        return Grade(False, "no answer")
-    numbers, target = tuple(map(int, sample.meta["numbers"].split(","))), int(sample.gold.value)
-    expression = _plain(_RESULT.sub("", answer))
-    right = countdown_replay.check_answer(countdown.Instance(numbers, target), expression)
-    return Grade(right, "" if right else f"not an expression of {numbers} that makes {target}")
-
-
-def _plain(answer: str) -> str:
-    """The expression in plain signs."""
-    text = answer.translate(_SIGNS)
-    for pattern, replacement in _COMMANDS:
-        text = pattern.sub(replacement, text)
-    while (plain := _FRACTION.sub(r"((\1)/(\2))", text)) != text:
-        text = plain
-    return text.strip()
+        """What a closing "= 24" claims is passed over, as in the scripts of the papers."""
+        expression = None if answer is None else _RESULT.sub("", answer)
+        return grade_expression(sample.meta["numbers"], TARGET, expression)
 
 
 def _numbers(puzzle: str, where: str) -> tuple[int, ...]:

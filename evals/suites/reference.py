@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ...verifiers.answer_type import AnswerType
-from ..reference.tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
+from ..reference.tasks import arithmetic, countdown
 from ..reference.tasks.trace import Split
+from . import grading
 from .base import Gold, Grade, Sample
+from .expressions import grade_expression
 
 DEFAULT_SIZE = 600
-_ASCII_SIGNS = str.maketrans({"×": "*", "÷": "/", "−": "-"})
 
 
 class CountdownSuite(msgspec.Struct, frozen=True):
@@ -41,12 +42,7 @@ class CountdownSuite(msgspec.Struct, frozen=True):
         )
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        if answer is None:
-            return Grade(False, "no answer")
-        numbers = tuple(map(int, sample.meta["numbers"].split(",")))
-        instance = countdown.Instance(numbers, int(sample.gold.value))
-        right = countdown_replay.check_answer(instance, answer.translate(_ASCII_SIGNS))
-        return Grade(right, "" if right else f"not an expression of {numbers} that makes {instance.target}")
+        return grade_expression(sample.meta["numbers"], int(sample.gold.value), answer)
 
 
 class ArithmeticSuite(msgspec.Struct, frozen=True):
@@ -74,11 +70,7 @@ class ArithmeticSuite(msgspec.Struct, frozen=True):
         )
 
     def grade(self, sample: Sample, answer: str | None, text: str) -> Grade:
-        if answer is None:
-            return Grade(False, "no answer")
-        instance = arithmetic.Instance(sample.id.removeprefix("arithmetic:"))
-        right = arithmetic_replay.check_answer(instance, answer.translate(_ASCII_SIGNS))
-        return Grade(right, "" if right else f"not {sample.gold.value}")
+        return grading.grade(sample, answer)
 
 
 def _distinct(

@@ -9,9 +9,9 @@ import anyio
 import pytest
 from branchwise.verifiers import compare as compare_module
 from branchwise.verifiers.answer_type import AnswerType
-from branchwise.verifiers.compare import Tier, choice_letter, compare
+from branchwise.verifiers.compare import Tier, Verdict, choice_letter, compare
 from branchwise.verifiers.worker import Worker, WorkerFailed, WorkerTimeout
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 T = AnswerType
@@ -23,7 +23,6 @@ EQUAL: list[tuple[AnswerType, str, str]] = [
     (T.INTEGER, "18", "18 dollars"),
     (T.INTEGER, "18", "$18 per day"),
     (T.INTEGER, "-5", "−5"),
-    (T.INTEGER, "4", r"2\sqrt{4}"),
     (T.INTEGER, "1000", "1e3"),
     (T.RATIONAL, "1/2", "0.5"),
     (T.RATIONAL, r"\frac12", "½"),
@@ -72,6 +71,9 @@ DIFFERENT: list[tuple[AnswerType, str, str]] = [
     (T.INTEGER, "50", "50%"),
     (T.INTEGER, "5", "5 million"),
     (T.INTEGER, "5", "5 and 6"),
+    (T.INTEGER, "9", "16 - 3 - 4"),
+    (T.INTEGER, "4", r"2\sqrt{4}"),
+    (T.RATIONAL, "3", r"\log_2 8"),
     (T.RATIONAL, "1/3", "0.333"),
     (T.DECIMAL, "3.14", "3.14159"),
     (T.PERCENT, "50", "0.5"),
@@ -223,3 +225,25 @@ answers = st.text(alphabet="0123xy+-*/(){}[],.=<>\\ %", max_size=16) | st.sample
 def test_comparison_is_symmetric_and_reflexive(first: str, second: str, kind: AnswerType):
     assert compare(first, second, kind, never).equal == compare(second, first, kind, never).equal
     assert compare(first, first, kind, never).equal == compare(first, f" {first} ", kind, never).equal
+
+
+numbers = st.integers(-9, 9).filter(bool)
+
+
+@st.composite
+def formula(draw: st.DrawFn) -> tuple[str, str, str]:
+    """A formula, the same one written otherwise, and another one."""
+    a, b, c = draw(numbers), draw(numbers), draw(st.integers(2, 9))
+    x = draw(st.sampled_from(["x", "y", r"\theta"]))
+    first = rf"\frac{{{a}{x}+({b})}}{{{c}}}+\sqrt{{{c}}}"
+    return first, rf"sqrt({c})+\frac{{{b}}}{{{c}}}+({a})*{x}/{c}", first.replace(f"+({b})", f"+({b + 1})")
+
+
+@settings(max_examples=15)
+@given(formula())
+def test_formulas_written_otherwise_are_equal_and_others_are_not(formulas: tuple[str, str, str]):
+    first, same, other = formulas
+    assert compare(first, same, T.EXPRESSION) == Verdict(True, Tier.SYMBOLIC)
+    assert compare(same, first, T.EXPRESSION).equal is True
+    assert compare(other, first, T.EXPRESSION).equal is False
+    assert compare(same, other, T.EXPRESSION).equal is False

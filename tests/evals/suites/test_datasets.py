@@ -28,10 +28,10 @@ def golds(suite: Suite) -> list[tuple[AnswerType, str]]:
 
 def test_the_twins_read_as_the_public_files_do(twin_data: Path):
     assert golds(opened("gsm8k", twin_data)) == [
-        (AnswerType.INTEGER, "42"),
-        (AnswerType.INTEGER, "2,000"),
+        (AnswerType.RATIONAL, "42"),
+        (AnswerType.RATIONAL, "2,000"),
         (AnswerType.PERCENT, "25"),
-        (AnswerType.INTEGER, "-2"),
+        (AnswerType.RATIONAL, "-2"),
     ]
     assert golds(opened("aime24", twin_data)) == [(AnswerType.RATIONAL, "025")]
     assert golds(opened("amc23", twin_data)) == [(AnswerType.RATIONAL, "27")]
@@ -46,7 +46,7 @@ def test_the_twins_read_as_the_public_files_do(twin_data: Path):
 @pytest.mark.parametrize(
     ("name", "place", "right", "wrong"),
     [
-        ("gsm8k", 0, ["42", "42.0", "42 eggs", "$42"], ["420", "142", "42%", "x"]),
+        ("gsm8k", 0, ["42", "42.0", "42 eggs", "$42"], ["420", "142", "42%", "x", "2*3*7"]),
         ("gsm8k", 1, ["2000", "2,000 people"], ["2"]),
         ("gsm8k", 2, ["25%", "25", r"25\%"], ["0.25", "1/4"]),
         ("gsm8k", 3, ["-2", "−2"], ["2"]),
@@ -133,7 +133,7 @@ def test_without_data_the_hub_is_asked_and_offline_is_one_line(monkeypatch: pyte
 
     monkeypatch.setattr(hub, "load_dataset", load_dataset, raising=False)
     monkeypatch.setitem(sys.modules, "datasets", hub)
-    assert golds(opened("gsm8k", None)) == [(AnswerType.INTEGER, "2")]
+    assert golds(opened("gsm8k", None)) == [(AnswerType.RATIONAL, "2")]
     with pytest.raises(
         UsageError, match=r"^suite 'svamp': .* cannot be had from the Hub \(Couldn't reach"
     ) as caught:

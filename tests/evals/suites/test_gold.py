@@ -2,7 +2,7 @@
 
 import pytest
 from branchwise.evals.suites.base import Gold, Sample
-from branchwise.evals.suites.game24 import grade_expression
+from branchwise.evals.suites.expressions import grade_expression
 from branchwise.evals.suites.gold import GoldVerifier
 from branchwise.evals.suites.grading import grade
 from branchwise.evals.suites.registry import open_suite
@@ -10,11 +10,6 @@ from branchwise.verifiers.answer_type import AnswerType
 from branchwise.verifiers.base import Candidate
 from branchwise.verifiers.extraction import extract_answer
 from branchwise.verifiers.problem import Problem
-
-
-def puzzle(numbers: str, target: int) -> Sample:
-    gold = Gold(AnswerType.EXPRESSION, str(target))
-    return Sample(id="x", problem="", gold=gold, meta={"numbers": numbers})
 
 
 @pytest.mark.pins("reasoning-gym#478")
@@ -36,13 +31,15 @@ def puzzle(numbers: str, target: int) -> Sample:
         ("2,3,4,6", 12, "6×3−4−2", True),
         ("1,2", 3, "1" + "+(" * 500 + "2" + ")" * 500, False),
         ("1,2", 3, "", False),
-        ("1,2", 3, "1+2 = 3", True),
+        ("1,2", 3, "1+2 = 3", False),
+        (r"3,4,6", 22, r"\left(6 \times 3\right) + 4", True),
+        ("2,3,6", 4, r"\frac{6}{3} \cdot 2", True),
         ("1,2", 2, "2**1", False),
         ("1,2", 3, "True+2", False),
     ],
 )
 def test_expressions_use_each_number_as_often_as_given(numbers: str, target: int, answer: str, right: bool):
-    assert grade_expression(puzzle(numbers, target), answer).correct is right
+    assert grade_expression(numbers, target, answer).correct is right
 
 
 @pytest.mark.pins("PostTrainBench#44")

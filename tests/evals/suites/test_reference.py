@@ -62,6 +62,8 @@ def test_arithmetic_takes_the_value_only():
     suite = open_suite("arithmetic")
     sample = suite.samples(1, 0)[0]
     assert suite.grade(sample, sample.gold.value, "").correct is True
+    assert suite.grade(sample, f"x = {sample.gold.value}.0", "").correct is True
+    assert suite.grade(sample, sample.problem, "").correct is False
     assert suite.grade(sample, f"1{sample.gold.value}", "").correct is False
     assert suite.grade(sample, None, "").correct is False
 
