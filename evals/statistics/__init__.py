@@ -1,0 +1,1 @@
+"""Statistics of evaluations: intervals, paired comparisons, estimators over samples, power, equal compute."""
