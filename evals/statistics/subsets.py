@@ -47,8 +47,8 @@ def mean_over_subsets(
 ) -> float:
     """Mean of `value(indices)` over the k-subsets of n samples, indices in ascending order.
 
-    Exact where there are at most `subsets` of them, else over so many seeded random ones. This is how votes of k
-    samples are estimated: the first k of a list are one draw only. nan for k > n.
+    Exact where there are at most `subsets` of them, else over so many seeded random ones. This is how votes
+    of k samples are estimated: the first k of a list are one draw only. nan for k > n.
     """
     if k < 1:
         raise ValueError(f"k={k}: give 1 or more")

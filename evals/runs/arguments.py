@@ -1,0 +1,56 @@
+"""From the options of `branchwise eval` to a checked recipe."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...engine.errors import UsageError
+from ...reasoning.cli.quantity import parse_pairs
+from .recipe import Recipe, checked_recipe, read_recipe
+
+_OPTIONS = {"suite": "SUITE", "strategies": "--strategy", "budgets": "--budget", "recording": "--replay"}
+
+
+def recipe_from(given: Mapping[str, Any], file: str | None) -> Recipe:
+    """The recipe that the options name (None: not given), or the file's.
+
+    Raises `UsageError` in one line.
+    """
+    fields = {name: value for name, value in given.items() if value is not None and value != []}
+    if file is not None:
+        if fields:
+            options = ", ".join(_OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in fields)
+            raise UsageError(f"--recipe {file}: given together with {options}; put it into the recipe")
+        return checked_recipe(_located(read_recipe(file)))
+    if "mapping" in fields:
+        fields["mapping"] = dict(
+            pair
+            for text in fields["mapping"]
+            for pair in parse_pairs(text, what="--map", example="problem=question")
+        )
+    if "recording" in fields:
+        if "suite" in fields:
+            raise UsageError(
+                f"--replay {fields['recording']}: brings its own problems; leave {fields['suite']!r} out"
+            )
+        fields["suite"] = Path(fields["recording"]).name
+    if "suite" not in fields:
+        raise UsageError(
+            "no suite given: write branchwise eval countdown ..., --replay PATH or --recipe FILE"
+        )
+    for name in ("strategies", "budgets"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    return checked_recipe(_located(Recipe(**fields)))
+
+
+def _located(recipe: Recipe) -> Recipe:
+    """Paths as absolute ones: a run may be resumed from another folder."""
+
+    def absolute(path: str | None) -> str | None:
+        found = Path(path or "").expanduser()
+        return str(found.resolve()) if path is not None and found.exists() else path
+
+    return msgspec.structs.replace(recipe, data=absolute(recipe.data), recording=absolute(recipe.recording))

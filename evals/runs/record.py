@@ -1,0 +1,192 @@
+"""What is kept of one solved sample."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...reasoning.graph import NodeState, SearchGraph
+from ...reasoning.solution import CandidateRecord, Reason, Solution
+from ..suites.base import Grade
+from .plan import Cell, Key, Task
+
+TRUNCATED = "truncated"
+
+
+class GradedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One offered candidate, and whether it was right: for pass@k and for the quality of verifiers.
+
+    `correct` is None where the grader cannot tell. The rest is `reasoning.solution.CandidateRecord`'s;
+    `tokens` is None where a recording does not tell.
+    """
+
+    id: str
+    answer: str | None
+    correct: bool | None
+    score: float | None
+    verified: bool | None
+    tokens: int | None
+    stop: str
+    complete: bool
+    mean_logprob: float | None = None
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """`reasoning.solution.Usage` with null for what the back end cannot know."""
+
+    tokens: int | None = None
+    flops: int | None = None
+    prompt_tokens: int | None = None
+    scored_tokens: int | None = None
+    discarded_tokens: int | None = None
+    engine: dict[str, Any] = {}
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished sample. Equal for equal recipes, all but `usage.engine`.
+
+    `correct` is None where the grader cannot tell; an abstention is wrong. `censored`: a limit or the end of
+    the recording cut the search before it had an answer, so it counts as wrong only with this share shown.
+    """
+
+    sample: str
+    strategy: str
+    budget: str
+    seed: int
+    level: str | None
+    answer: str | None
+    correct: bool | None
+    grade_reason: str
+    reason: str
+    censored: bool
+    score: float | None
+    verified: bool | None
+    text: str
+    usage: Spent
+    candidates: tuple[GradedCandidate, ...]
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(strategy=self.strategy, budget=self.budget)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.sample, self.cell, self.seed)
+
+    @property
+    def costs(self) -> "Costs":
+        """Positions by kind of work."""
+        engine = self.usage.engine
+        return Costs(
+            prefill=engine.get("prefill_tokens"),
+            decode=engine.get("decode_tokens"),
+            draft=engine.get("draft_tokens"),
+            verify=self.usage.scored_tokens,
+            discarded=self.usage.discarded_tokens,
+            cached=engine.get("cached_tokens"),
+        )
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Positions of one sample by kind of work; None where the back end does not know. `discarded` were
+    decoded on branches that were not returned; `cached` were not computed at all."""
+
+    prefill: int | None
+    decode: int | None
+    draft: int | None
+    verify: int | None
+    discarded: int | None
+    cached: int | None
+
+
+Grader = Callable[[str | None, str], Grade]
+"""(answer, text) of one candidate -> its grade."""
+
+
+def make_record(
+    task: Task, solution: Solution, grade: Grader, *, spent: Spent | None = None, beyond: bool = False
+) -> Record:
+    """The record of a solution. `beyond`: a recording ended before the search did. May block in `grade`."""
+    final = grade(solution.answer, solution.text)
+    limited = solution.reason in (Reason.BUDGET, Reason.DEADLINE)
+    known = {}
+    for candidate in solution.candidates:
+        if candidate.answer not in known:
+            text = candidate_text(solution.graph, candidate.id)
+            known[candidate.answer] = grade(candidate.answer, text).correct
+    tokens_known = spent is None or spent.tokens is not None
+    return Record(
+        sample=task.sample.id,
+        strategy=task.cell.strategy,
+        budget=task.cell.budget,
+        seed=task.seed,
+        level=task.sample.level,
+        answer=solution.answer,
+        correct=False if beyond else final.correct,
+        grade_reason="the recording ended before the search" if beyond else final.reason,
+        reason=str(solution.reason),
+        censored=beyond or (limited and solution.answer is None),
+        score=solution.score,
+        verified=solution.verified,
+        text=solution.text,
+        usage=spent or spent_of(solution),
+        candidates=tuple(
+            _graded(candidate, known[candidate.answer], tokens_known=tokens_known)
+            for candidate in solution.candidates
+        ),
+        notes=solution.notes,
+        error=solution.error,
+    )
+
+
+def failed_record(task: Task, error: Exception) -> Record:
+    """The record of a sample that raised."""
+    return Record(
+        sample=task.sample.id,
+        strategy=task.cell.strategy,
+        budget=task.cell.budget,
+        seed=task.seed,
+        level=task.sample.level,
+        answer=None,
+        correct=False,
+        grade_reason="failed",
+        reason=str(Reason.FAILED),
+        censored=False,
+        score=None,
+        verified=None,
+        text="",
+        usage=Spent(),
+        candidates=(),
+        error=f"{type(error).__name__}: {error}",
+    )
+
+
+def spent_of(solution: Solution) -> Spent:
+    """All that the ledger and the engine know."""
+    return msgspec.convert(msgspec.structs.asdict(solution.usage), Spent)
+
+
+def candidate_text(graph: SearchGraph, branch: str) -> str:
+    """The text that stands on the path to the branch's last node, prompt apart; "" for an unknown branch."""
+    nodes = [
+        node
+        for node in graph.nodes()
+        if node.branch == branch and not (node.state is NodeState.PRUNED and node.reason == TRUNCATED)
+    ]
+    parts: list[str] = []
+    place = nodes[-1].id if nodes else None
+    while place is not None:
+        parents = list(graph.nx_graph.predecessors(place))
+        if parents:
+            parts.append(graph.nx_graph.nodes[place]["node"].text)
+        place = parents[0] if parents else None
+    return "".join(reversed(parts))
+
+
+def _graded(candidate: CandidateRecord, correct: bool | None, *, tokens_known: bool) -> GradedCandidate:
+    fields = msgspec.structs.asdict(candidate)
+    if not tokens_known:
+        fields["tokens"] = None
+    return GradedCandidate(correct=correct, **fields)

@@ -1,0 +1,1 @@
+"""What the records of a run say, as data: a report draws it, CSV and Markdown print it."""

@@ -1,0 +1,44 @@
+"""The row of one cell."""
+
+from collections import Counter
+
+import msgspec
+
+from ..runs.record import Costs
+from ..statistics.intervals import rate_estimate
+from .outcomes import CellRecords, engine_figure, flops, is_truncated, tokens
+from .tables import CellRow
+
+
+def cell_row(cell: CellRecords, *, oracle: bool) -> CellRow:
+    """Accuracy, costs and shares of one cell with at least one record."""
+    records = cell.records
+    count = len(records)
+    return CellRow(
+        strategy=cell.cell.strategy,
+        budget=cell.cell.budget,
+        problems=len(cell.by_problem),
+        samples=count,
+        accuracy=rate_estimate(cell.outcomes()),
+        flops=cell.mean_cost(flops),
+        tokens=cell.mean_cost(tokens),
+        seconds=cell.mean_cost(engine_figure("seconds")),
+        kv=cell.mean_cost(engine_figure("kv_peak_tokens")),
+        kv_unshared=cell.mean_cost(engine_figure("kv_unshared_peak_tokens")),
+        censored=sum(record.censored for record in records) / count,
+        truncated=sum(map(is_truncated, records)) / count,
+        abstained=sum(record.answer is None for record in records) / count,
+        failed=sum(record.reason == "failed" for record in records) / count,
+        ungraded=sum(record.correct is None for record in records) / count,
+        mean_costs=_mean_costs([record.costs for record in records]),
+        reasons=dict(sorted(Counter(record.reason for record in records).items())),
+        oracle=oracle or any(note.startswith("oracle:") for record in records for note in record.notes),
+    )
+
+
+def _mean_costs(costs: list[Costs]) -> dict[str, float | None]:
+    means: dict[str, float | None] = {}
+    for name in msgspec.structs.fields(Costs):
+        known = [value for cost in costs if (value := getattr(cost, name.name)) is not None]
+        means[name.name] = sum(known) / len(known) if len(known) == len(costs) else None
+    return means

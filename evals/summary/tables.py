@@ -1,0 +1,125 @@
+"""The tables of a summary. A share or figure that nothing is known of is None, never 0."""
+
+from typing import Any
+
+import msgspec
+
+from ..statistics.intervals import Estimate
+from ..statistics.paired import Comparison
+
+
+class CellRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy at one budget, over all samples that are recorded.
+
+    Abstained, failed and ungraded samples count as wrong in `accuracy`; shares are of all samples.
+    `truncated`: a limit or the context cut the returned candidate. Costs are per sample, their intervals over
+    problems: `flops` logical, `tokens` committed, `seconds` by wall clock beside the other samples in flight,
+    `kv` peak positions owned with sharing and `kv_unshared` without. `mean_costs` are mean positions by kind.
+    `oracle`: its verifier knew the answer, so it is never ranked.
+    """
+
+    strategy: str
+    budget: str
+    problems: int
+    samples: int
+    accuracy: Estimate
+    flops: Estimate | None
+    tokens: Estimate | None
+    seconds: Estimate | None
+    kv: Estimate | None
+    kv_unshared: Estimate | None
+    censored: float
+    truncated: float
+    abstained: float
+    failed: float
+    ungraded: float
+    mean_costs: dict[str, float | None]
+    reasons: dict[str, int]
+    oracle: bool = False
+
+
+class PairedTest(msgspec.Struct, frozen=True, kw_only=True):
+    """`strategy` less `baseline` on the problems that both have, at one budget.
+
+    `p_holm` bounds false alarms over all tests of its table. `problems_for_2_points`: how many problems would
+    show a true gap of 2 points four times of five, at this spread and these seeds.
+    """
+
+    strategy: str
+    baseline: str
+    budget: str
+    comparison: Comparison
+    p_holm: float | None
+    problems_for_2_points: int | None
+
+
+class EqualComputeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One family of strategies at one mean cost.
+
+    `between` names the two measured settings that `accuracy` is interpolated from, in log cost, `weight` the
+    dearer one's; all None where the cost lies outside of what was measured. The test is against `baseline`,
+    the first family of the recipe that was measured around this cost.
+    """
+
+    family: str
+    cost: float
+    accuracy: Estimate | None
+    between: tuple[str, str] | None
+    weight: float | None
+    baseline: str | None = None
+    difference: Estimate | None = None
+    p: float | None = None
+    p_holm: float | None = None
+
+
+class EqualCompute(msgspec.Struct, frozen=True, kw_only=True):
+    """Families of strategies (settings that differ in numbers only) at equal mean spend per problem of all
+    models together. `axis` is "flops" where they are known, else "tokens"."""
+
+    axis: str
+    rows: tuple[EqualComputeRow, ...]
+    hull: tuple[tuple[str, float, float], ...]
+    """(setting, mean cost, accuracy) of the Pareto hull in log cost, oracles apart."""
+
+
+class DifficultyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Accuracy of one cell on the problems of one difficulty."""
+
+    strategy: str
+    budget: str
+    difficulty: str
+    accuracy: Estimate
+
+
+class Difficulty(msgspec.Struct, frozen=True, kw_only=True):
+    """Accuracy by difficulty: `by` is "level" (the data's own) or "quintile" of pass@1 from samples outside
+    of the comparison. Quintiles use gold answers, so they are an oracle's."""
+
+    by: str
+    oracle: bool
+    rows: tuple[DifficultyRow, ...]
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """pass@k of the samples that sort the problems: an oracle's upper bound, never ranked. The interval is
+    over problems."""
+
+    k: int
+    pass_at_k: Estimate
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. `done` of `planned` samples are recorded; the rest of a partial run is missing, not
+    wrong."""
+
+    suite: str
+    model: str
+    recipe: dict[str, Any]
+    launches: tuple[dict[str, Any], ...]
+    planned: int
+    done: int
+    cells: tuple[CellRow, ...]
+    tests: tuple[PairedTest, ...]
+    equal_compute: EqualCompute | None
+    difficulty: tuple[Difficulty, ...]
+    coverage: tuple[Coverage, ...] = ()
