@@ -57,7 +57,8 @@ class RecordedEngine:
     Each child of the prompt, and the prompt itself, is served the next completion of a seeded order, without
     replacement, and grows by its recorded number of tokens. Any other continuation raises `RecordExhausted`,
     sets `exhausted` and calls `on_exhausted`: a fork behind the prompt, text after an append or a truncation,
-    more children than were recorded. It scores nothing.
+    more children than were recorded. `refusal` is set where the search samples otherwise than the recording
+    did. It scores nothing.
     """
 
     capabilities = Capabilities(exact_meter=True, seeds=True)
@@ -78,6 +79,7 @@ class RecordedEngine:
         self._next = 0
         self._notified = anyio.Event()
         self.exhausted = False
+        self.refusal: UsageError | None = None
         longest = max((c.tokens or 1 for c in problem.completions), default=1)
         self.models: Mapping[str, ModelInfo] = {
             "policy": ModelInfo(
@@ -200,14 +202,15 @@ class RecordedEngine:
         return Stop.EOS if branch.served is not None and branch.served.complete else Stop.LENGTH
 
     def _check_sampling(self, sampling: SamplingParams) -> None:
-        recorded = (
-            "an unknown temperature" if self._temperature is None else f"temperature {self._temperature:g}"
+        if sampling == self.models["policy"].sampling:
+            return
+        known = self._temperature
+        recorded = "an unknown temperature" if known is None else f"temperature {known:g}"
+        self.refusal = UsageError(
+            f"the strategy samples at temperature {sampling.temperature:g}, the recording holds samples "
+            f"at {recorded}: leave the temperature out, and take best_of_n(n=1) for a single sample"
         )
-        if sampling != self.models["policy"].sampling:
-            raise UsageError(
-                f"the strategy samples at temperature {sampling.temperature:g}, the recording holds samples "
-                f"at {recorded}: leave the temperature out, and take best_of_n(n=1) for a single sample"
-            )
+        raise self.refusal
 
     async def _paid(self, meter: Meter, position: int) -> bool:
         """Whether the meter covers one more token."""

@@ -42,6 +42,8 @@ class ReplaySolver:
                 oracle=self._oracle,
                 interrupt=ended,
             )
+        if engine.refusal is not None:  # raised in a branch, it only ended that branch
+            raise engine.refusal
         known = self._recording.tokens_known
         spent = Spent(
             tokens=solution.usage.tokens if known else None,
@@ -52,10 +54,8 @@ class ReplaySolver:
     def _check_budget(self, task: Task) -> None:
         limits = task.cell.limits
         for name in ("flops", "seconds", "kv_tokens"):
-            if getattr(limits, name) is not None:
-                raise UsageError(
-                    f"budget {name}={getattr(limits, name)}: a recording does not tell {name}; give tokens"
-                )
+            if (value := getattr(limits, name)) is not None:
+                raise UsageError(f"budget {name}={value}: a recording does not tell {name}; give tokens")
         if limits.tokens is not None and not self._recording.tokens_known:
             raise UsageError(
                 f"budget tokens={limits.tokens}: recording {self._recording.name} does not tell the tokens "

@@ -22,9 +22,9 @@ UNLIMITED = ""
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is run. Two runs of one recipe on one machine give equal records, all but `usage.engine`.
 
-    `strategies` and `budgets` are crossed (no budget: tokens=16384 for a model, no limit for a recording); `strategies` may hold sweeps. Every problem is solved with the
-    seeds `seed` to `seed + seeds - 1`. `limit` problems are drawn from the suite by `suite_seed`. With
-    `difficulty` samples per problem, at least 16, problems are also solved with the next seed, which no
+    `strategies` and `budgets` are crossed; `strategies` may hold sweeps; without budgets a model has
+    tokens=16384 and a recording no limit. Every problem is solved with the seeds `seed` to `seed + seeds - 1`.
+    `limit` problems are drawn from the suite by `suite_seed`. With `difficulty` samples per problem, at least 16, problems are also solved with the next seed, which no
     strategy gets, to sort them by difficulty. `recording` is a folder or file whose outputs are replayed in
     place of a model. The rest are arguments of `Reasoner.open` and `Reasoner.solve`.
     """

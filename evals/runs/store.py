@@ -126,7 +126,8 @@ class Store:
                 self._connection.execute("insert into meta values (?, ?)", (name, value))
         elif known != value:
             raise UsageError(
-                f"--resume: {name} was {known} and is now {value}; use what the run began with, or another --out"
+                f"--resume: {name} was {known} and is now {value}; "
+                "use what the run began with, or another --out"
             )
 
     def launched(self, started: str, parallel: int, machine: dict[str, Any]) -> None:
@@ -215,7 +216,8 @@ class Store:
         if not resume:
             done = len(self.done())
             raise UsageError(
-                f"{self.folder}: holds a run with {done} samples done; go on with --resume, or give another --out"
+                f"{self.folder}: holds a run with {done} samples done; "
+                "go on with --resume, or give another --out"
             )
         if changed:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""The orchestrator on recorded outputs: served without replacement, at their recorded cost, nothing invented."""
+"""The orchestrator on recorded outputs: served without replacement, at their cost, nothing invented."""
 
 from collections import Counter
 from typing import Any
@@ -113,7 +113,7 @@ def test_a_budget_of_what_was_not_recorded_is_refused(budget: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["greedy", "best_of_n(n=2, temperature=1.5)"])
 def test_samples_do_not_stand_for_another_temperature(strategy: str) -> None:
-    with pytest.raises(UsageError, match="recording holds samples at temperature 0.7"):
+    with pytest.raises(UsageError, match=r"recording holds samples at temperature 0\.7"):
         replay(recording(), strategy)
 
 

@@ -129,8 +129,8 @@ def test_outputs_made_by_hand_have_votes_worked_out_by_hand(tmp_path: Path) -> N
 
 
 def test_votes_of_k_are_those_of_all_subsets_not_of_the_first_k(tmp_path: Path) -> None:
-    # Problem 1 at k=2: subsets 77 (right), 88 (wrong), and four ties of which the first seen wins: 87, 87 wrong,
-    # 78, 78 right.
+    # Problem 1 at k=2: 77 is right, 88 wrong, and of the four ties the first seen wins: 87, 87 wrong, 78, 78
+    # right.
     recording = open_recording(outputs(tmp_path))
     estimate = vote_estimate(recording, 2, Select.MAJORITY)
     second = 3 / 6
