@@ -23,10 +23,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What is run. Two runs of one recipe on one machine give equal records, all but `usage.engine`.
 
     `strategies` and `budgets` are crossed; `strategies` may hold sweeps; without budgets a model has
-    tokens=16384 and a recording no limit. Every problem is solved with the seeds `seed` to `seed + seeds - 1`.
-    `limit` problems are drawn from the suite by `suite_seed`. With `difficulty` samples per problem, at least 16, problems are also solved with the next seed, which no
-    strategy gets, to sort them by difficulty. `recording` is a folder or file whose outputs are replayed in
-    place of a model. The rest are arguments of `Reasoner.open` and `Reasoner.solve`.
+    tokens=16384 and a recording no limit. Every problem is solved with the seeds `seed` to
+    `seed + seeds - 1`. `limit` problems are drawn from the suite by `suite_seed`. With `difficulty` samples
+    per problem, at least 16, problems are also solved with the next seed, which no strategy gets, to sort
+    them by difficulty. `recording` is a folder or file whose outputs are replayed in place of a model. The
+    rest are arguments of `Reasoner.open` and `Reasoner.solve`.
     """
 
     suite: str
@@ -106,8 +107,9 @@ def differences(old: Recipe, new: Recipe) -> Iterator[str]:
     for name in Recipe.__struct_fields__:
         was, is_now = getattr(old, name), getattr(new, name)
         if was != is_now:
-            yield f"{name} was {shown(_written(was))} and is now {shown(_written(is_now))}"
+            yield f"{name} was {_written(was)} and is now {_written(is_now)}"
 
 
 def _written(value: Any) -> str:
-    return "; ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = "; ".join(map(str, value)) if isinstance(value, tuple) else value
+    return shown(text) if isinstance(text, str) else str(value)

@@ -4,6 +4,7 @@ WAL with `synchronous=NORMAL`: a process that is killed loses at most the sample
 whole whenever it is opened. Search graphs are node-link JSON, compressed by zlib.
 """
 
+import contextlib
 import json
 import sqlite3
 import zlib
@@ -56,8 +57,11 @@ class Store:
         """
         lock = _locked(folder)
         try:
-            if (folder / FILE).exists() and _is_begun(folder / FILE):
+            if _count(folder / FILE):
                 return cls._resumed(folder, plan, lock, resume=resume)
+            # What ended before its first record left nothing to go on with.
+            for leftover in folder.glob(f"{FILE}*"):
+                leftover.unlink()
             connection = _connect(folder / FILE)
             _begin(connection, plan)
             return cls(folder, connection, lock)
@@ -82,7 +86,7 @@ class Store:
         Raises `UsageError` where the folder holds no run.
         """
         path = folder / FILE
-        if not path.is_file() or not _is_begun(path):
+        if _count(path) is None:
             raise UsageError(f"{folder}: holds no run; give the --out folder of one")
         return cls(folder, _connect(path), None)
 
@@ -255,11 +259,16 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _is_begun(path: Path) -> bool:
-    """Whether the file holds a run: a process may have been killed before its first transaction."""
+def _count(path: Path) -> int | None:
+    """How many records the file holds; None where it holds no run (a process may have been killed before its
+    first transaction)."""
+    if not path.is_file():
+        return None
     try:
-        with sqlite3.connect(path) as connection:
-            return bool(connection.execute("select 1 from sqlite_master where name = 'meta'").fetchone())
+        with contextlib.closing(sqlite3.connect(path, timeout=30)) as connection:
+            if not connection.execute("select 1 from sqlite_master where name = 'records'").fetchone():
+                return None
+            return connection.execute("select count(*) from records").fetchone()[0]
     except sqlite3.DatabaseError as error:
         raise UsageError(f"{path}: is no file of records ({error}); give another --out") from error
 

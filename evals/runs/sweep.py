@@ -61,7 +61,7 @@ def _alternatives(setting: str, whole: str) -> list[str]:
     name, sign, values = setting.partition("=")
     if not sign:
         return [setting]
-    alternatives = [one for value in split_commas(values) for one in _values(value.strip(), whole)]
+    alternatives = [one for value in split_commas(values) or [""] for one in _values(value.strip(), whole)]
     return [f"{name.strip()}={value}" for value in alternatives]
 
 
