@@ -41,8 +41,7 @@ def recipe_from(given: Mapping[str, Any], file: str | None) -> Recipe:
             "no suite given: write branchwise eval countdown ..., --replay PATH or --recipe FILE"
         )
     for name in ("strategies", "budgets"):
-        if name in fields:
-            fields[name] = tuple(fields[name])
+        fields[name] = tuple(fields.get(name, ()))
     return checked_recipe(_located(Recipe(**fields)))
 
 

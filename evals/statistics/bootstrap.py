@@ -62,9 +62,8 @@ def paired_bootstrap(
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} problems: a paired comparison needs the same ones")
     if hierarchical:
-        return hierarchical_bootstrap(
-            _rectangular(first) - _rectangular(second), seed=seed, resamples=resamples, level=level
-        )
+        rows = (_rectangular(first) - _rectangular(second)).tolist()
+        return hierarchical_bootstrap(rows, seed=seed, resamples=resamples, level=level)
     differences = [[value] for value in (problem_means(first) - problem_means(second)).tolist()]
     return clustered_bootstrap(differences, seed=seed, resamples=resamples, level=level)
 
@@ -85,7 +84,7 @@ def _percentile(
     return Estimate(value=value, low=float(low), high=float(high), n=n, level=level)
 
 
-def _rectangular(outcomes: Outcomes | Rows) -> Rows:
+def _rectangular(outcomes: Outcomes) -> Rows:
     lengths = {len(row) for row in outcomes}
     if len(lengths) != 1:
         raise ValueError(f"between {min(lengths)} and {max(lengths)} samples per problem: give equally many")

@@ -1,5 +1,7 @@
 """Paired comparisons: golden values, and the share of false alarms and of hits."""
 
+import math
+
 import numpy as np
 import pytest
 from branchwise.evals.statistics.bootstrap import paired_bootstrap
@@ -31,7 +33,7 @@ def test_gsm8k_verifier_against_finetuning_has_the_golden_values() -> None:
     a, b = pair_of(both=306, first=209, second=152, neither=652)
     result = compare(a, b)
     paired = standard_error([x[0] - y[0] for x, y in zip(a, b, strict=True)])
-    unpaired = np.hypot(*(standard_error([x[0] for x in side]) for side in (a, b)))
+    unpaired = math.hypot(*(standard_error([x[0] for x in side]) for side in (a, b)))
     assert result.difference.value == pytest.approx(0.0432, abs=5e-5)
     assert (paired, unpaired) == pytest.approx((0.01436, 0.01878), abs=5e-6)
     assert result.difference.value / paired == pytest.approx(3.009, abs=5e-4)

@@ -1,0 +1,115 @@
+"""`branchwise eval` and `branchwise summary`: recipes, and bad input in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from branchwise.evals.runs.recipe import Recipe, checked_recipe, read_recipe
+from cli.command_line import Branchwise, refused
+from cli.conftest import branchwise as _branchwise
+from support.evaluating import reproducible, write_chains
+
+branchwise = _branchwise
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((), ("no suite given",)),
+        (("countdown",), ("no strategy given", "--strategy")),
+        (("nosuch", "--strategy", "greedy"), ("nosuch", "countdown")),
+        (("countdown", "--strategy", "greddy"), ("greddy", "greedy")),
+        (("countdown", "--strategy", "best_of_n(n=8..4*2)"), ("8..4*2", "upwards")),
+        (("countdown", "--strategy", "greedy", "--budget", "tokens=many"), ("tokens=many",)),
+        (("countdown", "--strategy", "greedy", "--seeds", "0"), ("--seeds 0", "1 to 10000")),
+        (("countdown", "--strategy", "greedy", "--limit", "x"), ("--limit x",)),
+        (("countdown", "--strategy", "greedy", "--difficulty", "4"), ("difficulty=4", "16")),
+        (("countdown", "--strategy", "greedy", "--verifier", "nosuch"), ("nosuch",)),
+        (("countdown", "--strategy", "greedy", "--model", "/none"), ("/none",)),
+        (("countdown", "--strategy", "greedy", "--device", "gpu9"), ("gpu9",)),
+        (("countdown", "--strategy", "greedy", "--parallel", "0"), ("--parallel 0",)),
+        (("countdown", "--replay", "x", "--strategy", "greedy"), ("brings its own problems",)),
+        (("--replay", "/none.jsonl", "--strategy", "greedy"), ("/none.jsonl", "No such file")),
+        (("--recipe", "/none.toml"), ("/none.toml", "No such file")),
+        (("countdown", "--recipe", "/none.toml"), ("given together with SUITE",)),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(
+    branchwise: Branchwise, tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    refused(branchwise("eval", *arguments, "--out", str(tmp_path / "run")), *parts)
+
+
+def test_a_strategy_that_no_sample_can_run_ends_the_run_at_once(
+    branchwise: Branchwise, tmp_path: Path
+) -> None:
+    chains = write_chains(tmp_path / "chains.json")
+    ran = branchwise("eval", "--replay", str(chains), "--strategy", "greedy", "--out", str(tmp_path / "run"))
+    assert ran.status == 2
+    assert "the strategy samples at temperature 0" in ran.err.splitlines()[-1]
+    again = branchwise(
+        "eval", "--replay", str(chains), "--strategy", "best_of_n(n=2)", "--out", str(tmp_path / "run")
+    )
+    assert again.status == 0, again.err
+
+
+RECIPE = """
+suite = "chains"
+recording = "{chains}"
+strategies = ["best_of_n(n=2,4)"]
+budget = "tokens=300"
+seeds = 2
+limit = 5
+"""
+
+
+def test_a_recipe_file_does_what_the_options_do(branchwise: Branchwise, tmp_path: Path) -> None:
+    chains = write_chains(tmp_path / "chains.json")
+    file = tmp_path / "row.toml"
+    file.write_text(RECIPE.format(chains=chains))
+    options = ("--strategy", "best_of_n(n=2,4)", "--budget", "tokens=300", "--seeds", "2", "--limit", "5")
+    first = branchwise("eval", "--recipe", str(file), "--out", str(tmp_path / "a"))
+    second = branchwise("eval", "--replay", str(chains), *options, "--out", str(tmp_path / "b"))
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert reproducible(tmp_path / "a") == reproducible(tmp_path / "b")
+    assert "5 problems x 2 strategies x 1 budgets x 2 seeds: 20 samples" in first.err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("suite = 3", "Expected `str`"),
+        ('suite = "a"', "missing required field"),
+        ('suite = "a"\nstrategies = ["greedy"]\nsedes = 3', "sedes"),
+        ('suite = "a"\nstrategies = ["greedy"]\nseeds = 0', "seeds"),
+        ("suite = ", "cannot be read"),
+    ],
+)
+def test_a_bad_recipe_is_refused_in_one_line(
+    branchwise: Branchwise, tmp_path: Path, text: str, reason: str
+) -> None:
+    file = tmp_path / "row.toml"
+    file.write_text(text)
+    refused(branchwise("eval", "--recipe", str(file), "--out", str(tmp_path / "a")), "row.toml", reason)
+
+
+def test_a_recipe_takes_one_strategy_or_several(tmp_path: Path) -> None:
+    file = tmp_path / "row.toml"
+    file.write_text('suite = "countdown"\nstrategy = "greedy"\n')
+    assert read_recipe(str(file)) == Recipe(suite="countdown", strategies=("greedy",))
+    assert checked_recipe(read_recipe(str(file))).budgets == ("tokens=16384",)
+
+
+def test_a_summary_is_printed_again_from_the_records(branchwise: Branchwise, tmp_path: Path) -> None:
+    chains = write_chains(tmp_path / "chains.json")
+    branchwise("eval", "--replay", str(chains), "--strategy", "best_of_n(n=2)", "--out", str(tmp_path / "a"))
+    printed = branchwise("summary", str(tmp_path / "a"))
+    assert printed.out.strip() == (tmp_path / "a" / "summary.md").read_text().strip()
+    made = json.loads(branchwise("summary", str(tmp_path / "a"), "--json").out)
+    assert made == json.loads((tmp_path / "a" / "summary.json").read_text())
+
+
+def test_a_folder_without_a_run_has_no_summary(branchwise: Branchwise, tmp_path: Path) -> None:
+    refused(branchwise("summary", str(tmp_path)), "holds no run")
+    (tmp_path / "records.sqlite").write_text("no database at all, but long enough to be taken for one" * 9)
+    refused(branchwise("summary", str(tmp_path)), "is no file of records")
