@@ -138,6 +138,7 @@ class RecordedEngine:
 
     def notify(self) -> None:
         self._notified.set()
+        self._notified = anyio.Event()
 
     async def extend(
         self,
@@ -220,14 +221,13 @@ class RecordedEngine:
             verdict = meter.grant(work)
             if verdict is Verdict.GRANTED:
                 meter.commit(work)
+                self.notify()  # branches that are not to run ahead of this one may go on
                 return True
             if verdict is Verdict.REFUSED:
                 await anyio.lowlevel.checkpoint()
                 return False
-            if notified.is_set():
-                self._notified = anyio.Event()
             with anyio.move_on_after(ASK_AGAIN_S):
-                await self._notified.wait()
+                await notified.wait()
 
     def _add(self, branch: _Branch) -> SeqId:
         self._next += 1

@@ -72,13 +72,13 @@ def test_fewer_samples_of_a_saved_run_are_what_estimates_say(saved: Path, tmp_pa
         strategies=("best_of_n(n=4, select=majority)",),
         budgets=(),
         limit=None,
-        seeds=60,
+        seeds=25,
     )
     assert run(what, tmp_path / "again", parallel=32) == 0
     expected = vote_estimate(open_recording(saved), 4, Select.MAJORITY, subsets=2000).accuracy.value
     with Store.read(tmp_path / "again") as store:
         rights = [bool(record.correct) for record in store.records()]
-    assert sum(rights) / len(rights) == pytest.approx(expected, abs=0.07)
+    assert sum(rights) / len(rights) == pytest.approx(expected, abs=0.09)
 
 
 def test_pass_at_k_of_a_saved_run_rises_with_k(saved: Path) -> None:
