@@ -17,15 +17,13 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that k of n samples, c of them right, hold a right one (Chen et al. 2021, arXiv
     2107.03374).
 
-    `1 - C(n-c, k) / C(n, k)`, as a product that does not overflow. nan for k > n: not known from n samples,
+    `1 - C(n-c, k) / C(n, k)`, a quotient of integers. nan for k > n: not known from n samples,
     whatever c is. Raises `ValueError` unless 0 <= c <= n and k >= 1.
     """
     _check(n, c, k)
     if k > n:
         return math.nan
-    if n - c < k:
-        return 1.0
-    return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+    return (math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k)
 
 
 def all_right_at_k(n: int, c: int, k: int) -> float:
