@@ -109,12 +109,15 @@ def answer_of(text: str) -> str | None:
 
 
 def _spent(running: Sequence[Usage | None]) -> Iterator[Usage | None]:
-    """Each problem's own tokens from the running totals."""
+    """Each problem's own tokens from the running totals, which start again from 0 where the logging process
+    was started again."""
     before = Usage(0, 0)
     for usage in running:
         if usage is None:
             yield None
             continue
+        if usage.completion_tokens < before.completion_tokens:
+            before = Usage(0, 0)
         yield Usage(
             usage.completion_tokens - before.completion_tokens, usage.prompt_tokens - before.prompt_tokens
         )

@@ -4,6 +4,7 @@ from collections import Counter
 
 import msgspec
 
+from ...reasoning.solution import Reason
 from ..runs.record import Costs
 from ..statistics.intervals import rate_estimate
 from .outcomes import CellRecords, engine_figure, flops, is_truncated, tokens
@@ -28,7 +29,7 @@ def cell_row(cell: CellRecords, *, oracle: bool) -> CellRow:
         censored=sum(record.censored for record in records) / count,
         truncated=sum(map(is_truncated, records)) / count,
         abstained=sum(record.answer is None for record in records) / count,
-        failed=sum(record.reason == "failed" for record in records) / count,
+        failed=sum(record.reason == Reason.FAILED for record in records) / count,
         ungraded=sum(record.correct is None for record in records) / count,
         mean_costs=_mean_costs([record.costs for record in records]),
         reasons=dict(sorted(Counter(record.reason for record in records).items())),

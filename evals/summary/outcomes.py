@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from ...reasoning.solution import Reason
 from ..runs.plan import Cell
 from ..runs.record import Record
 from ..statistics.intervals import Estimate, mean_estimate
@@ -29,13 +30,16 @@ class CellRecords(msgspec.Struct, frozen=True):
         return [[float(record.correct is True) for record in self.by_problem[name]] for name in chosen]
 
     def mean_cost(self, cost: Callable[[Record], float | None]) -> Estimate | None:
-        """The mean cost of a sample, its interval over problems; None where it is not known of every
-        sample."""
-        rows = [[cost(record) for record in row] for row in self.by_problem.values()]
+        """The mean cost of a sample that did not fail, its interval over problems; None where it is not known
+        of every such sample."""
+        rows = [
+            [cost(record) for record in row if record.reason != Reason.FAILED]
+            for row in self.by_problem.values()
+        ]
         known = [[value for value in row if value is not None] for row in rows]
-        if not rows or any(len(a) != len(b) for a, b in zip(rows, known, strict=True)):
+        if any(len(a) != len(b) for a, b in zip(rows, known, strict=True)) or not any(known):
             return None
-        estimate = mean_estimate([math.fsum(row) / len(row) for row in known])
+        estimate = mean_estimate([math.fsum(row) / len(row) for row in known if row])
         low = None if estimate.low is None else max(0.0, estimate.low)
         return msgspec.structs.replace(estimate, low=low)
 

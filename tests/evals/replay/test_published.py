@@ -19,10 +19,13 @@ def test_gpt4_chains_on_game_of_24_have_the_published_pass_at_k() -> None:
     assert found == pytest.approx({1: 4.03, 5: 14.3, 10: 21.5, 25: 32.2, 50: 40.7, 100: 49.0}, abs=0.05)
     completion = sum(c.tokens or 0 for problem in recording.problems for c in problem.completions)
     prompt = sum(problem.prompt_tokens or 0 for problem in recording.problems)
-    assert (completion, prompt) == (461_878, 148_580)
+    # The published 461,878 and 148,580 are the log's last running totals, whose count began anew at #932: the
+    # first 32 problems are missing from them.
+    assert (completion, prompt) == (461_878 + 212_984, 148_580 + 69_920)
+    assert {problem.prompt_tokens for problem in recording.problems} == {2185}
     tokens = token_estimate(recording, 100)
     assert tokens is not None
-    assert tokens.value == pytest.approx(4618.78)
+    assert tokens.value == pytest.approx(6748.62)
 
 
 def test_gpt4_chains_have_the_golden_clustered_error() -> None:
@@ -39,7 +42,8 @@ def test_gpt4_trees_on_game_of_24_have_the_published_rates_and_prompts() -> None
     assert sum(tree.kept[0] for tree in trees) == 62
     prompt = sum(tree.prompt_tokens or 0 for tree in trees)
     assert (sum(tree.completion_tokens or 0 for tree in trees), prompt) == (547_859, 1_387_936)
-    assert prompt / 148_580 == pytest.approx(9.3, abs=0.05)
+    assert prompt / 148_580 == pytest.approx(9.3, abs=0.05)  # as published, against the cut-off total
+    assert prompt / (100 * 2185) == pytest.approx(6.35, abs=0.005)  # against all 100 problems
 
 
 def test_a_tree_is_not_replayed_as_samples() -> None:
@@ -89,6 +93,18 @@ def test_chains_made_by_hand_have_pass_at_k_worked_out_by_hand(tmp_path: Path) -
 def test_nothing_is_estimated_beyond_what_was_recorded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give 1 to 4"):
         pass_estimate(open_recording(chains(tmp_path)), 5)
+
+
+def test_a_count_that_began_anew_takes_nothing_from_the_problem_behind_it(tmp_path: Path) -> None:
+    path = chains(tmp_path)
+    log = json.loads(path.read_text())
+    for entry in log[2:]:  # the process was started again before the third problem
+        entry["usage_so_far"]["completion_tokens"] -= 80
+        entry["usage_so_far"]["prompt_tokens"] -= 10
+    path.write_text(json.dumps(log))
+    problems = open_recording(path).problems
+    assert [sum(c.tokens or 0 for c in problem.completions) for problem in problems] == [40] * 4
+    assert [problem.prompt_tokens for problem in problems] == [5] * 4
 
 
 def outputs(tmp_path: Path) -> Path:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from branchwise.evals.replay.readers import open_recording
 from branchwise.evals.statistics.bootstrap import paired_bootstrap
 from branchwise.evals.statistics.intervals import Outcomes, standard_error
 from branchwise.evals.statistics.paired import compare, holm, mcnemar
@@ -17,6 +18,7 @@ from branchwise.evals.statistics.power import (
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
+from support.data import data_path
 
 REPLAYED = 2000
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -89,6 +91,17 @@ def rejections(first: np.ndarray, second: np.ndarray, samples: int, runs: int = 
 @pytest.mark.parametrize("samples", [1, 3])
 def test_the_same_strategy_twice_is_told_apart_in_3_to_7_percent(samples: int) -> None:
     assert 0.03 <= rejections(rates(), rates(), samples) <= 0.07
+
+
+def test_the_recorded_rates_of_a_model_twice_are_told_apart_in_3_to_7_percent() -> None:
+    recording = open_recording(data_path("game24_gpt4_logs") / "naive_cot_100.json")
+    recorded = np.array([np.mean([c.correct for c in p.completions]) for p in recording.problems])
+    assert 0.03 <= rejections(recorded, recorded, samples=10) <= 0.07
+
+
+def test_where_few_samples_disagree_the_exact_test_is_careful() -> None:
+    """With single samples of problems that are nearly always solved, false alarms stay below their share."""
+    assert rejections(np.full(100, 0.97), np.full(100, 0.97), samples=1, runs=500) < 0.05
 
 
 @pytest.mark.parametrize("samples", [1, 3])

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from branchwise.evals.runs.plan import Task, make_plan
-from branchwise.evals.runs.record import GradedCandidate, Record, Spent
+from branchwise.evals.runs.record import GradedCandidate, Record, Spent, failed_record
 from branchwise.evals.runs.store import Store
 from branchwise.evals.suites.registry import open_suite
 from branchwise.evals.summary.comparisons import family_of
@@ -122,6 +122,18 @@ def test_a_censored_share_is_shown_and_counts_as_wrong(tmp_path: Path) -> None:
     assert (cell.accuracy.value, cell.censored, cell.abstained) == (0.65, 0.25, 0.25)
     assert cell.ungraded == 0.1
     assert cell.reasons == {"budget": 10, "exhausted": 30}
+
+
+def test_a_failed_sample_is_wrong_and_leaves_the_costs_of_the_others_known(tmp_path: Path) -> None:
+    def outcome(task: Task, place: int) -> Record:
+        if place == 3:
+            return failed_record(task, RuntimeError("made by hand"))
+        return record(task, True, 100)
+
+    cell = row(made(tmp_path, outcome), "greedy")
+    assert (cell.accuracy.value, cell.failed) == (0.95, 0.05)
+    assert cell.flops is not None
+    assert (cell.flops.value, cell.flops.n) == (100, 19)
 
 
 def test_unknown_costs_are_null_in_every_table(tmp_path: Path) -> None:
