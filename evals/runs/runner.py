@@ -85,7 +85,11 @@ class Runner:
 
     def _graded(self, task: Task, solved: Solved) -> Record:
         def grade(answer: str | None, text: str) -> Grade:
-            return self._suite.grade(task.sample, answer, text)
+            try:
+                return self._suite.grade(task.sample, answer, text)
+            except Exception as error:  # the search is paid for: its record must not be lost
+                log.warning("grader failed", sample=task.sample.id, error=str(error))
+                return Grade(None, f"grader failed: {type(error).__name__}: {error}")
 
         return make_record(task, solved.solution, grade, spent=solved.spent, beyond=solved.beyond)
 

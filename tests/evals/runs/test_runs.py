@@ -87,14 +87,6 @@ def test_a_censored_sample_is_wrong_and_says_so(one_by_one: Path) -> None:
                 assert any(c.correct and c.answer == record.answer for c in record.candidates)
 
 
-def test_gold_reaches_no_strategy(one_by_one: Path) -> None:
-    with Store.read(one_by_one) as store:
-        golds = {sample.id: sample.gold.value for sample in store.samples()}
-        assert all(golds.values())
-        columns = {row[1] for row in store._connection.execute("pragma table_info(records)")}
-    assert "gold" not in columns
-
-
 def test_a_summary_is_written_beside_the_records(one_by_one: Path) -> None:
     summary = json.loads((one_by_one / "summary.json").read_text())
     assert (summary["done"], summary["planned"]) == (48, 48)
