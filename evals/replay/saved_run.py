@@ -3,14 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ...engine.errors import UsageError
 from ...strategies.best_of_n import BestOfN
 from ..runs.plan import Cell
-from ..runs.record import TRUNCATED, Record
+from ..runs.record import Record, branch_texts
 from ..runs.store import Store
 from .recording import Completion, RecordedProblem, Recording
 
@@ -76,7 +75,7 @@ def _problems(store: Store, records: Iterable[Record]) -> Iterator[RecordedProbl
 
 
 def _completions(record: Record, graph: bytes | None) -> Iterator[Completion]:
-    texts = _texts(msgspec.json.decode(graph) if graph else {"nodes": [], "links": []})
+    texts = {} if graph is None else branch_texts(msgspec.json.decode(graph))
     for candidate in record.candidates:
         yield Completion(
             text=texts.get(candidate.id, ""),
@@ -86,23 +85,3 @@ def _completions(record: Record, graph: bytes | None) -> Iterator[Completion]:
             score=candidate.score,
             complete=candidate.complete,
         )
-
-
-def _texts(graph: dict[str, Any]) -> dict[str, str]:
-    """The text of each branch, prompt apart, from node-link data."""
-    parents = {link["target"]: link["source"] for link in graph["links"]}
-    nodes = {node["id"]: node for node in graph["nodes"]}
-    texts: dict[str, str] = {}
-    for name, node in nodes.items():
-        if node["reason"] != TRUNCATED and name in parents:
-            texts[node["branch"]] = _path_text(name, parents, nodes)
-    return texts
-
-
-def _path_text(name: str, parents: dict[str, str], nodes: dict[str, Any]) -> str:
-    """The text on the path from the prompt to a node, the prompt's apart."""
-    parts = []
-    while name in parents:
-        parts.append(nodes[name]["text"])
-        name = parents[name]
-    return "".join(reversed(parts))

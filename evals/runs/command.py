@@ -85,6 +85,14 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="FIELD=KEY", help="Which key of a JSONL file holds what.", rich_help_panel=_RUN),
     ] = None,
+    allow_unsandboxed: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unsandboxed",
+            help="Run generated programs as yourself where there is no sandbox.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     replay: Annotated[
         str | None,
         typer.Option(
@@ -206,6 +214,7 @@ def evaluate(
         "difficulty": difficulty,
         "data": data,
         "mapping": map,
+        "allow_unsandboxed": allow_unsandboxed,
         "recording": replay,
         "model": model,
         "draft": draft,

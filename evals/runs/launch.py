@@ -76,7 +76,12 @@ def _suite(recipe: Recipe) -> Suite:
         from ..replay.suite import RecordedSuite
 
         return RecordedSuite.open(recipe.recording)
-    return open_suite(recipe.suite, Path(recipe.data) if recipe.data else None, recipe.mapping or None)
+    return open_suite(
+        recipe.suite,
+        Path(recipe.data) if recipe.data else None,
+        recipe.mapping or None,
+        allow_unsandboxed=recipe.allow_unsandboxed,
+    )
 
 
 async def _solve(plan: Plan, suite: Suite, store: Store, machine: Machine, console: Console) -> int:

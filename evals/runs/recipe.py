@@ -40,6 +40,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     difficulty: Annotated[int, Meta(ge=0, le=4096)] = 0
     data: str | None = None
     mapping: dict[str, str] = {}
+    allow_unsandboxed: bool = False
     recording: str | None = None
     model: str = "reference"
     draft: str | None = None

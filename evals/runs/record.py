@@ -1,11 +1,10 @@
 """What is kept of one solved sample."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from ...reasoning.graph import NodeState, SearchGraph
 from ...reasoning.solution import CandidateRecord, Reason, Solution
 from ..suites.base import Grade
 from .plan import Cell, Key, Task
@@ -106,16 +105,24 @@ Grader = Callable[[str | None, str], Grade]
 
 
 def make_record(
-    task: Task, solution: Solution, grade: Grader, *, spent: Spent | None = None, beyond: bool = False
+    task: Task,
+    solution: Solution,
+    grade: Grader,
+    node_link: Mapping[str, Any],
+    *,
+    spent: Spent | None = None,
+    beyond: bool = False,
 ) -> Record:
-    """The record of a solution. `beyond`: a recording ended before the search did. May block in `grade`."""
+    """The record of a solution with the node-link data of its graph. `beyond`: a recording ended before the
+    search did. May block in `grade`."""
     final = grade(solution.answer, solution.text)
     limited = solution.reason in (Reason.BUDGET, Reason.DEADLINE)
-    known = {}
+    texts = branch_texts(node_link)
+    graded: dict[tuple[str | None, str], bool | None] = {}
     for candidate in solution.candidates:
-        if candidate.answer not in known:
-            text = candidate_text(solution.graph, candidate.id)
-            known[candidate.answer] = grade(candidate.answer, text).correct
+        what = candidate.answer, texts.get(candidate.id, "")
+        if what not in graded:
+            graded[what] = grade(*what).correct
     tokens_known = spent is None or spent.tokens is not None
     return Record(
         sample=task.sample.id,
@@ -133,7 +140,9 @@ def make_record(
         text=solution.text,
         usage=spent or spent_of(solution),
         candidates=tuple(
-            _graded(candidate, known[candidate.answer], tokens_known=tokens_known)
+            _graded(
+                candidate, graded[candidate.answer, texts.get(candidate.id, "")], tokens_known=tokens_known
+            )
             for candidate in solution.candidates
         ),
         notes=solution.notes,
@@ -168,21 +177,19 @@ def spent_of(solution: Solution) -> Spent:
     return msgspec.convert(msgspec.structs.asdict(solution.usage), Spent)
 
 
-def candidate_text(graph: SearchGraph, branch: str) -> str:
-    """The text that stands on the path to the branch's last node, prompt apart; "" for an unknown branch."""
-    nodes = [
-        node
-        for node in graph.nodes()
-        if node.branch == branch and not (node.state is NodeState.PRUNED and node.reason == TRUNCATED)
-    ]
-    parts: list[str] = []
-    place = nodes[-1].id if nodes else None
-    while place is not None:
-        parents = list(graph.nx_graph.predecessors(place))
-        if parents:
-            parts.append(graph.nx_graph.nodes[place]["node"].text)
-        place = parents[0] if parents else None
-    return "".join(reversed(parts))
+def branch_texts(node_link: Mapping[str, Any]) -> dict[str, str]:
+    """The text on the path to each branch's last node, prompt apart, from a graph's node-link data."""
+    parents = {link["target"]: link["source"] for link in node_link["links"]}
+    nodes = {node["id"]: node for node in node_link["nodes"]}
+    last = {node["branch"]: name for name, node in nodes.items() if node["reason"] != TRUNCATED}
+    texts = {}
+    for branch, name in last.items():
+        parts = []
+        while name in parents:
+            parts.append(nodes[name]["text"])
+            name = parents[name]
+        texts[branch] = "".join(reversed(parts))
+    return texts
 
 
 def _graded(candidate: CandidateRecord, correct: bool | None, *, tokens_known: bool) -> GradedCandidate:

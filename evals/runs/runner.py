@@ -8,7 +8,6 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from ...reasoning.graph import SearchGraph
 from ..suites.base import Grade, Suite
 from .plan import Task
 from .record import Record, failed_record, make_record
@@ -75,15 +74,17 @@ class Runner:
             await self._keep(failed_record(task, error), None)
             return
         with anyio.CancelScope(shield=True):
-            record = await anyio.to_thread.run_sync(self._graded, task, solved, limiter=self._graders)
-            await self._keep(record, encode_graph(solved.solution.graph))
+            record, graph = await anyio.to_thread.run_sync(self._graded, task, solved, limiter=self._graders)
+            await self._keep(record, graph)
 
     async def _keep(self, record: Record, graph: bytes | None) -> None:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._store.add, record, graph, limiter=self._writer)
         self._watch(record)
 
-    def _graded(self, task: Task, solved: Solved) -> Record:
+    def _graded(self, task: Task, solved: Solved) -> tuple[Record, bytes]:
+        """The record, and the graph as node-link JSON."""
+
         def grade(answer: str | None, text: str) -> Grade:
             try:
                 return self._suite.grade(task.sample, answer, text)
@@ -91,9 +92,6 @@ class Runner:
                 log.warning("grader failed", sample=task.sample.id, error=str(error))
                 return Grade(None, f"grader failed: {type(error).__name__}: {error}")
 
-        return make_record(task, solved.solution, grade, spent=solved.spent, beyond=solved.beyond)
-
-
-def encode_graph(graph: SearchGraph) -> bytes:
-    """Node-link JSON."""
-    return msgspec.json.encode(graph.to_node_link())
+        graph = solved.solution.graph.to_node_link()
+        record = make_record(task, solved.solution, grade, graph, spent=solved.spent, beyond=solved.beyond)
+        return record, msgspec.json.encode(graph)

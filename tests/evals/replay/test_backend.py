@@ -48,6 +48,7 @@ def replay(of: Recording, strategy: str, budget: str = "", seed: int = 0) -> Rec
         task,
         solved.solution,
         lambda answer, text: suite.grade(sample, answer, text),
+        solved.solution.graph.to_node_link(),
         spent=solved.spent,
         beyond=solved.beyond,
     )

@@ -95,7 +95,7 @@ def test_the_same_strategy_twice_is_told_apart_in_3_to_7_percent(samples: int) -
 
 def test_the_recorded_rates_of_a_model_twice_are_told_apart_in_3_to_7_percent() -> None:
     recording = open_recording(data_path("game24_gpt4_logs") / "naive_cot_100.json")
-    recorded = np.array([np.mean([c.correct for c in p.completions]) for p in recording.problems])
+    recorded = np.array([np.mean([c.correct is True for c in p.completions]) for p in recording.problems])
     assert 0.03 <= rejections(recorded, recorded, samples=10) <= 0.07
 
 
