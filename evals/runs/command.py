@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ...reasoning.cli.options import JsonOut, Verbose, number, whole
+from ...reasoning.cli.options import Verbose, number, whole
 
 _RUN, _MODEL, _ENGINE = "Run", "Model", "Engine"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-summary_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 Out = Annotated[
     str, typer.Option("--out", metavar="DIR", help="Where records and summary go.", rich_help_panel=_RUN)
@@ -247,20 +246,3 @@ def evaluate(
         return await launch(checked, folder, machine, resume=resume)
 
     raise typer.Exit(anyio.run(run))
-
-
-@summary_app.command()
-def summary(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The --out folder of a run.")],
-    json: JsonOut = False,
-    verbose: Verbose = 0,
-) -> None:
-    """Summarise the records of a run, also while it is running."""
-    from ...reasoning.cli.render import encode
-    from ..summary.export import to_markdown
-    from ..summary.summarise import summarise
-    from .store import Store
-
-    with Store.read(Path(folder).expanduser()) as store:
-        made = summarise(store)
-    typer.echo(encode(made) if json else to_markdown(made))

@@ -5,9 +5,10 @@ import msgspec
 from ..runs.plan import make_plan
 from ..runs.store import Store
 from .cells import cell_row
-from .comparisons import equal_compute, paired_tests
 from .difficulty import by_level, by_quintile, coverage
+from .equal_compute import equal_compute
 from .outcomes import by_cell
+from .paired_tests import paired_tests
 from .tables import Summary
 
 

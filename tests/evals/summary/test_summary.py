@@ -12,7 +12,7 @@ from branchwise.evals.runs.plan import Task, make_plan
 from branchwise.evals.runs.record import GradedCandidate, Record, Spent, failed_record
 from branchwise.evals.runs.store import Store
 from branchwise.evals.suites.registry import open_suite
-from branchwise.evals.summary.comparisons import family_of
+from branchwise.evals.summary.equal_compute import family_of
 from branchwise.evals.summary.export import to_csv, to_markdown
 from branchwise.evals.summary.summarise import summarise
 from branchwise.evals.summary.tables import CellRow, Summary
@@ -222,7 +222,7 @@ def test_exports_hold_the_same_figures(tmp_path: Path) -> None:
         ("best_of_n(n=4)", "best_of_n"),
         ("best_of_n(n=none, temperature=0.5)", "best_of_n"),
         ("best_of_n(n=4, select=majority)", "best_of_n(select=majority)"),
-        ("best_of_n(n=4, stop_on_verified=false)", "best_of_n(stop_on_verified=False)"),
+        ("best_of_n(n=4, stop_on_verified=false)", "best_of_n(stop_on_verified=false)"),
     ],
 )
 def test_a_family_is_a_strategy_without_its_numbers(strategy: str, family: str) -> None:

@@ -1,66 +1,26 @@
-"""Paired tests of strategies at one budget, and of families of strategies at equal compute."""
+"""Families of strategies at equal compute: settings mixed problem by problem between measured costs."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from ...strategies.grammar import as_dict, parse_strategy
+from ...strategies.grammar import format_strategy, parse_strategy
 from ..runs.plan import Cell
+from ..runs.sweep import split_commas
 from ..statistics.compute import Mix, Point, bracket, pareto_hull
 from ..statistics.intervals import Estimate, mean_estimate
-from ..statistics.paired import compare, holm, paired_t
-from ..statistics.power import problems_needed, spread_of
-from .outcomes import CellRecords, shared_problems
-from .tables import CellRow, EqualCompute, EqualComputeRow, PairedTest
+from ..statistics.paired import holm, paired_t
+from .outcomes import CellRecords
+from .tables import CellRow, EqualCompute, EqualComputeRow
 
-GAP = 0.02
+_CALL = re.compile(r"(\w[\w-]*)\((.*)\)", re.DOTALL)
+_NUMBER = re.compile(r"-?[\d.]+(?:e[-+]?\d+)?|none")
 STEPS = 4
 """Costs at which families are compared besides those that single settings have."""
-
-
-def paired_tests(cells: Mapping[Cell, CellRecords], order: Sequence[Cell]) -> tuple[PairedTest, ...]:
-    """Every strategy against the first one, at each budget that both have."""
-    tests: list[PairedTest] = []
-    first = order[0].strategy if order else ""
-    for cell in order:
-        baseline = Cell(strategy=first, budget=cell.budget)
-        if cell.strategy == first or cell not in cells or baseline not in cells:
-            continue
-        test = _paired_test(cells[cell], cells[baseline])
-        if test is not None:
-            tests.append(test)
-    known = [test.comparison.p for test in tests if test.comparison.p is not None]
-    adjusted = iter(holm(known))
-    return tuple(
-        test if test.comparison.p is None else msgspec.structs.replace(test, p_holm=next(adjusted))
-        for test in tests
-    )
-
-
-def _paired_test(cell: CellRecords, baseline: CellRecords) -> PairedTest | None:
-    problems = shared_problems(cell, baseline)
-    if not problems:
-        return None
-    first, second = cell.outcomes(problems), baseline.outcomes(problems)
-    return PairedTest(
-        strategy=cell.cell.strategy,
-        baseline=baseline.cell.strategy,
-        budget=cell.cell.budget,
-        comparison=compare(first, second),
-        p_holm=None,
-        problems_for_2_points=_problems_for_gap(first, second),
-    )
-
-
-def _problems_for_gap(first: list[list[float]], second: list[list[float]]) -> int | None:
-    """None where samples are unequally many (a run that was broken off) or too few to tell."""
-    if len({len(row) for row in first}) != 1 or len({len(row) for row in second}) != 1 or len(first) < 2:
-        return None
-    spread = spread_of(first, second)
-    return problems_needed(GAP, spread) if spread.per_problem > 0 else None
 
 
 class Setting(NamedTuple):
@@ -74,24 +34,18 @@ class Setting(NamedTuple):
 def family_of(strategy: str) -> str:
     """The strategy without its numbers: `best_of_n(n=16, select=majority)` belongs to
     `best_of_n(select=majority)`."""
-    return _written(as_dict(parse_strategy(strategy)), as_dict(_plain(strategy)))
+    return _without_numbers(format_strategy(parse_strategy(strategy)))
 
 
-def _plain(strategy: str) -> Any:
-    return parse_strategy(strategy.partition("(")[0])
-
-
-def _written(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    parts = []
-    for name, value in values.items():
-        if name == "type" or _is_number(value) or value == defaults.get(name):
-            continue
-        parts.append(f"{name}={_written(value, {}) if isinstance(value, dict) else value}")
-    return f"{values['type']}({', '.join(parts)})" if parts else str(values["type"])
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _without_numbers(text: str) -> str:
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return text
+    settings = [setting.strip().partition("=") for setting in split_commas(call[2])]
+    kept = [
+        f"{name}={_without_numbers(value)}" for name, _, value in settings if not _NUMBER.fullmatch(value)
+    ]
+    return f"{call[1]}({', '.join(kept)})" if kept else call[1]
 
 
 def equal_compute(cells: Mapping[Cell, CellRecords], rows: Sequence[CellRow]) -> EqualCompute | None:
