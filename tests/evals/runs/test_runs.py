@@ -15,6 +15,7 @@ from branchwise.evals.runs.plan import Plan, make_plan
 from branchwise.evals.runs.record import failed_record
 from branchwise.evals.runs.store import FILE, Store
 from branchwise.evals.suites.registry import open_suite
+from branchwise.evals.summary.summarise import summarise
 from support.evaluating import command, recipe, reproducible, run, write_chains
 
 REPLAYED = {"suite": "chains", "strategies": ("best_of_n(n=1,4,8)",), "limit": None, "budgets": ()}
@@ -178,6 +179,16 @@ def test_a_finished_run_resumes_to_nothing(tmp_path: Path) -> None:
     before = reproducible(tmp_path / "run")
     assert run(replayed(tmp_path), tmp_path / "run", resume=True) == 0
     assert reproducible(tmp_path / "run") == before
+
+
+def test_records_are_read_while_they_are_written(tmp_path: Path) -> None:
+    plan = make_plan(recipe(), open_suite("countdown").samples(3, 0))
+    with Store.open(tmp_path, plan, resume=False) as writer:
+        for done, task in enumerate(plan.tasks(), start=1):
+            writer.add(failed_record(task, RuntimeError("made by hand")), None)
+            with Store.read(tmp_path) as reader:
+                assert len(list(reader.records())) == done
+                assert summarise(reader).done == done
 
 
 def test_a_record_is_never_written_twice(tmp_path: Path) -> None:
