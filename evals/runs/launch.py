@@ -55,8 +55,8 @@ async def launch(recipe: Recipe, folder: Path, machine: Machine, *, resume: bool
             summary = summarise(store)
             paths = write_summary(summary, folder)
     if status:
-        console.print(f"interrupted: {summary.done} of {summary.planned} samples are recorded; "
-                      f"go on with --resume", highlight=False, soft_wrap=True)  # fmt: skip
+        told = f"interrupted: {summary.done} of {summary.planned} samples are recorded; go on with --resume"
+        console.print(told, highlight=False, soft_wrap=True)
     for path in paths:
         typer.echo(path)
     return status

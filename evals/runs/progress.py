@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from ...reasoning.solution import Reason
 from .plan import Cell, Plan, Task
 from .record import Record
 
@@ -24,6 +25,7 @@ class Tally(msgspec.Struct):
     done: int = 0
     correct: int = 0
     censored: int = 0
+    failed: int = 0
     tokens: int = 0
     tokens_known: int = 0
 
@@ -75,6 +77,7 @@ class Progress:
         tally.done += 1
         tally.correct += record.correct is True
         tally.censored += record.censored
+        tally.failed += record.reason == Reason.FAILED
         if record.usage.tokens is not None:
             tally.tokens += record.usage.tokens
             tally.tokens_known += 1
@@ -116,6 +119,8 @@ class Progress:
         parts.append(f"{readable_count(self.tokens)} tokens")
         if expected.seconds is not None:
             parts.append(f"{readable_s(expected.seconds)} left")
+        if failed := sum(tally.failed for tally in self.tallies.values()):
+            parts.append(f"{failed} failed")
         compared = [self.tallies[cell] for cell in self.plan.cells if self.tallies[cell].done]
         if compared:
             accuracies = [tally.accuracy for tally in compared]

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...engine.errors import CapacityError, UsageError
+from ...engine.errors import CapacityError, EngineClosed, UsageError
 from ...reasoning.reasoner import Reasoner
 from ...reasoning.solution import Solution
 from ..suites.base import problem_of
@@ -26,8 +26,8 @@ class Solver(Protocol):
     """Solves one task; tasks may be solved side by side."""
 
     async def solve(self, task: Task) -> Solved:
-        """Raises `UsageError` for what no task of the run can do; any other error concerns this task
-        alone."""
+        """Raises `UsageError` for what no task of the run can do, `EngineClosed` where nothing can be solved
+        any more; any other error concerns this task alone."""
         ...
 
 
@@ -55,5 +55,7 @@ class ModelSolver:
 
 
 def concerns_all(error: Exception) -> bool:
-    """Whether an error means that the run cannot be, and not just one of its tasks."""
+    """Whether an error means that the run cannot go on, and not just one of its tasks."""
+    if isinstance(error, EngineClosed):
+        return True
     return isinstance(error, UsageError) and not isinstance(error, CapacityError)

@@ -79,6 +79,7 @@ def to_markdown(summary: Summary) -> str:
             (_cell(row) for row in summary.cells),
         ),
     ]
+    lines += _faults(summary.cells)
     if summary.tests:
         lines += ["", f"## Against {summary.tests[0].baseline}, paired by problem", ""]
         heads = ("strategy", "budget", "difference", "p", "p (Holm)", "test", "problems to see 2 points")
@@ -91,6 +92,14 @@ def to_markdown(summary: Summary) -> str:
         lines += ["", "## pass@k of the base samples (oracle)", ""]
         lines += _table(("k", "pass@k"), ((str(c.k), percent(c.pass_at_k)) for c in summary.coverage))
     return "\n".join(lines) + "\n"
+
+
+def _faults(rows: Iterable[CellRow]) -> Iterator[str]:
+    """A line for each cell with samples that failed or could not be graded: they count as wrong."""
+    for row in rows:
+        if row.failed or row.ungraded:
+            faults = f"{row.failed:.1%} failed, {row.ungraded:.1%} could not be graded"
+            yield from ("", f"{row.strategy} @ {row.budget}: {faults}, all counted as wrong.")
 
 
 def percent(estimate: Estimate | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from branchwise.engine.errors import CapacityError, StepFailed, UsageError
+from branchwise.engine.errors import BranchwiseError, CapacityError, EngineClosed, StepFailed, UsageError
 from branchwise.evals.runs.plan import Plan, Task, make_plan
 from branchwise.evals.runs.record import Record
 from branchwise.evals.runs.runner import Runner
@@ -120,13 +120,16 @@ async def test_a_sample_that_fails_is_recorded_as_failed_and_the_rest_go_on(tmp_
     assert records["s2"].usage.tokens is None
 
 
-async def test_wrong_usage_ends_the_run_and_what_is_recorded_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [UsageError("no such thing"), EngineClosed("no such thing")])
+async def test_what_concerns_all_ends_the_run_and_what_is_recorded_stays(
+    tmp_path: Path, error: BranchwiseError
+) -> None:
     def act(task: Task) -> Solution:
         if task.sample.id == "s4":
-            raise UsageError("no such thing")
+            raise error
         return solution()
 
-    with pytest.raises(UsageError, match="no such thing"):
+    with pytest.raises(type(error), match="no such thing"):
         await records_of(tmp_path, Solver(act), parallel=1)
     with Store.read(tmp_path) as store:
         assert len(store.done()) == 4

@@ -130,10 +130,12 @@ def test_a_failed_sample_is_wrong_and_leaves_the_costs_of_the_others_known(tmp_p
             return failed_record(task, RuntimeError("made by hand"))
         return record(task, True, 100)
 
-    cell = row(made(tmp_path, outcome), "greedy")
+    summary = made(tmp_path, outcome)
+    cell = row(summary, "greedy")
     assert (cell.accuracy.value, cell.failed) == (0.95, 0.05)
     assert cell.flops is not None
     assert (cell.flops.value, cell.flops.n) == (100, 19)
+    assert "greedy @ tokens=256: 5.0% failed" in to_markdown(summary)
 
 
 def test_unknown_costs_are_null_in_every_table(tmp_path: Path) -> None:
