@@ -2,12 +2,13 @@
 
 import contextlib
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import typer
 from rich.console import Console
@@ -19,7 +20,8 @@ from ..suites.base import Suite
 from ..suites.registry import open_suite
 from ..summary.export import write_summary
 from ..summary.summarise import summarise
-from .plan import Plan, make_plan
+from ..summary.tables import Summary
+from .plan import Plan, Task, make_plan
 from .progress import Progress, estimate_line, plan_line, shown
 from .recipe import Recipe
 from .runner import Runner
@@ -46,20 +48,34 @@ async def launch(recipe: Recipe, folder: Path, machine: Machine, *, resume: bool
     suite, plan = open_plan(recipe)
     with Store.open(folder, plan, resume=resume) as store:
         missing = plan.missing(store.done())
-        console.print(plan_line(plan, len(missing)), highlight=False, soft_wrap=True)
-        status = 0
-        try:
-            if missing:
-                status = await _solve(plan, suite, store, machine, console)
-        finally:
-            summary = summarise(store)
-            paths = write_summary(summary, folder)
-    if status:
-        told = f"interrupted: {summary.done} of {summary.planned} samples are recorded; go on with --resume"
-        console.print(told, highlight=False, soft_wrap=True)
-    for path in paths:
+        _say(console, plan_line(plan, len(missing)))
+        if not missing:
+            _conclude(store)
+            return 0
+        async with _open_solver(recipe, suite, store, machine) as solver, interruptible() as interrupt:
+            try:
+                store.launched(_now(), machine.parallel, _described(machine))
+                runner = Runner(solver, suite, store, parallel=machine.parallel)
+                await _solve(plan, missing, runner, store, interrupt.event, console)
+            finally:
+                summary = _conclude(store)
+            if not interrupt.event.is_set() or summary.done == summary.planned:
+                return 0
+            told = f"{summary.done} of {summary.planned} samples are recorded; go on with --resume"
+            _say(console, f"interrupted: {told}")
+            return interrupt.status
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True)
+
+
+def _conclude(store: Store) -> Summary:
+    """Write what the records say by now, and name the files."""
+    summary = summarise(store)
+    for path in write_summary(summary, store.folder):
         typer.echo(path)
-    return status
+    return summary
 
 
 def open_plan(recipe: Recipe) -> tuple[Suite, Plan]:
@@ -84,23 +100,25 @@ def _suite(recipe: Recipe) -> Suite:
     )
 
 
-async def _solve(plan: Plan, suite: Suite, store: Store, machine: Machine, console: Console) -> int:
-    """Solve the missing tasks; the first problems alone, so that the rest can be estimated."""
-    async with _open_solver(plan.recipe, suite, store, machine) as solver, interruptible() as interrupt:
-        tasks = plan.missing(store.done())
-        store.launched(datetime.now(UTC).isoformat(timespec="seconds"), machine.parallel, _described(machine))
-        progress = Progress(plan, tasks)
-        for record in store.records():
-            progress.recall(record)
-        with shown(progress, console) as watch:
-            runner = Runner(solver, suite, store, parallel=machine.parallel, watch=watch)
-            pilot = _pilot(plan, machine.parallel)
-            await runner.run(tasks[:pilot], interrupt.event)
-            if len(tasks) > pilot and not interrupt.event.is_set():
-                console.print(estimate_line(progress), highlight=False, soft_wrap=True)
-                await runner.run(tasks[pilot:], interrupt.event)
-        console.print(progress.line(), highlight=False, soft_wrap=True)
-    return interrupt.status
+async def _solve(
+    plan: Plan,
+    missing: Sequence[Task],
+    runner: Runner,
+    store: Store,
+    interrupt: anyio.Event,
+    console: Console,
+) -> None:
+    """Do the missing tasks, those of the first problems before the others: the rest is estimated by them."""
+    progress = Progress(plan, missing)
+    for record in store.records():
+        progress.recall(record)
+    pilot = _pilot(plan, runner.parallel)
+    with shown(progress, console) as watch:
+        await runner.run(missing[:pilot], interrupt, watch)
+        if len(missing) > pilot and not interrupt.is_set():
+            _say(console, estimate_line(progress))
+            await runner.run(missing[pilot:], interrupt, watch)
+    _say(console, progress.line())
 
 
 def _pilot(plan: Plan, parallel: int) -> int:
@@ -133,6 +151,10 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         for role, info in reasoner.models.items():
             store.note(f"weights of {role}", info.weights_digest + info.adapter_digest)
         yield ModelSolver(reasoner, recipe)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _described(machine: Machine) -> dict[str, Any]:

@@ -18,24 +18,23 @@ log = structlog.get_logger(__name__)
 
 
 class Runner:
-    """Solves tasks, grades what came of them and stores it. `watch` hears of every record.
+    """Solves tasks, `parallel` at a time, grades what came of them and stores it.
 
     Solving runs on the event loop; grading and compressing, which take no engine, in threads.
     """
 
-    def __init__(
-        self, solver: Solver, suite: Suite, store: Store, *, parallel: int, watch: Callable[[Record], None]
-    ) -> None:
+    def __init__(self, solver: Solver, suite: Suite, store: Store, *, parallel: int) -> None:
         self._solver = solver
         self._suite = suite
         self._store = store
-        self._parallel = parallel
-        self._watch = watch
+        self.parallel = parallel
         self._graders = anyio.CapacityLimiter(max(1, os.cpu_count() or 1))
         self._writer = anyio.CapacityLimiter(1)
 
-    async def run(self, tasks: Sequence[Task], interrupt: anyio.Event) -> None:
-        """Do all tasks, or those finished when `interrupt` is set.
+    async def run(
+        self, tasks: Sequence[Task], interrupt: anyio.Event, watch: Callable[[Record], None]
+    ) -> None:
+        """Do all tasks, or those finished when `interrupt` is set; `watch` hears of every record.
 
         An error that concerns all tasks ends the run and is raised; the records made by then stay.
         """
@@ -45,7 +44,7 @@ class Runner:
         async def work() -> None:
             try:
                 for task in remaining:
-                    await self._finish(task)
+                    watch(await self._finish(task))
             except Exception as error:  # raised below: a task group would wrap it
                 failures.append(error)
                 group.cancel_scope.cancel()
@@ -57,13 +56,13 @@ class Runner:
         async with anyio.create_task_group() as group:
             group.start_soon(stop)
             async with anyio.create_task_group() as workers:
-                for _ in range(min(self._parallel, len(tasks))):
+                for _ in range(min(self.parallel, len(tasks))):
                     workers.start_soon(work)
             group.cancel_scope.cancel()
         if failures:
             raise failures[0]
 
-    async def _finish(self, task: Task) -> None:
+    async def _finish(self, task: Task) -> Record:
         """Solve and record one task. What is solved is recorded, whatever is cancelled meanwhile."""
         try:
             solved = await self._solver.solve(task)
@@ -71,16 +70,16 @@ class Runner:
             if concerns_all(error):
                 raise
             log.warning("sample failed", sample=task.sample.id, cell=str(task.cell), error=str(error))
-            await self._keep(failed_record(task, error), None)
-            return
+            return await self._keep(failed_record(task, error), None)
         with anyio.CancelScope(shield=True):
             record, graph = await anyio.to_thread.run_sync(self._graded, task, solved, limiter=self._graders)
-            await self._keep(record, graph)
+            return await self._keep(record, graph)
+        raise AssertionError("nobody cancels a scope of our own")
 
-    async def _keep(self, record: Record, graph: bytes | None) -> None:
+    async def _keep(self, record: Record, graph: bytes | None) -> Record:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._store.add, record, graph, limiter=self._writer)
-        self._watch(record)
+        return record
 
     def _graded(self, task: Task, solved: Solved) -> tuple[Record, bytes]:
         """The record, and the graph as node-link JSON."""

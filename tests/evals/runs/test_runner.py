@@ -88,9 +88,9 @@ async def records_of(
 ) -> list[Record]:
     seen: list[Record] = []
     with Store.open(folder, plan(), resume=True) as store:
-        runner = Runner(solver, suite or Suite(), store, parallel=parallel, watch=seen.append)
+        runner = Runner(solver, suite or Suite(), store, parallel=parallel)
         try:
-            await runner.run(list(plan().tasks()), interrupt or anyio.Event())
+            await runner.run(list(plan().tasks()), interrupt or anyio.Event(), seen.append)
         finally:
             assert {r.key for r in seen} == store.done()
     return seen
