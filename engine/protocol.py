@@ -70,7 +70,7 @@ class WorkKind(enum.StrEnum):
     SCORE = "score"
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, gc=False):
     """One ask of a meter, in logical positions: each distinct row is asked for once per model and branch
     path.
 

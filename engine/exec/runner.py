@@ -17,7 +17,7 @@ from ..errors import CapabilityError
 from ..models.open import LoadedModel
 from ..models.step_model import Batch
 from ..protocol import SeqId
-from ..sampling.sampler import NoToken, Sampler, Token
+from ..sampling.sampler import Drawing, NoToken, Sampler, Token
 from ..sampling.target import Draw
 from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
 from .cache import KvCache, bytes_per_block
@@ -59,6 +59,7 @@ class Runner:
         deterministic: bool = False,
         max_rows: int = 2048,
         cache: KvCache | None = None,
+        sampler: Drawing | None = None,
     ) -> None:
         self._model = model
         self._decoder = model.decoder
@@ -85,7 +86,7 @@ class Runner:
         self._attention = make_attention(
             shape, chunk, windows, model.decoder.dtype, device, deterministic=deterministic
         )
-        self._sampler = Sampler(model.decoder.columns, device)
+        self._sampler = sampler or Sampler(model.decoder.columns, device)
         self._kept: dict[SeqId, Tensor] = {}
 
     @property

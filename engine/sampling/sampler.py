@@ -8,6 +8,7 @@ they left.
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 import torch
@@ -40,6 +41,14 @@ class NoToken(msgspec.Struct, frozen=True, gc=False):
 
     reason: str
     finite: bool = True
+
+
+class Drawing(Protocol):
+    """What draws a step's tokens."""
+
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[Token | NoToken]:
+        """One result per draw, from the model's `logits` fp32 [rows, columns]."""
+        ...
 
 
 class Sampler:

@@ -18,6 +18,8 @@ class Board:
     def __init__(self, family: Family, observer: Observer) -> None:
         self.waiting = RequestQueue()
         self.running = RequestQueue()
+        self.speculating = 0
+        """Requests that ask for drafts."""
         self._family = family
         self._observer = observer
         self._requests: dict[int, Request] = {}
@@ -40,6 +42,7 @@ class Board:
         request.seq.request = request
         request.seq.parked = False
         self._requests[request.id] = request
+        self.speculating += request.speculates
         self.waiting.add(request)
         self._observer_of(request).submitted(request)
 
@@ -133,6 +136,7 @@ class Board:
         queue.remove(request)
         request.state = RequestState.DONE
         del self._requests[request.id]
+        self.speculating -= request.speculates
         self.withdraw(request)
         node = request.seq
         while node is not None:

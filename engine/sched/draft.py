@@ -11,7 +11,7 @@ from ..sampling.drafting import Proposal
 from .ahead import Ahead, Path
 from .fairness import StepShares
 from .kept import KeptRows
-from .memory import ModelMemory, Reservation
+from .memory import Reservation
 from .plan import Copy, KeptSample, ModelPlan, Sample, Span, StepPlan
 from .request import ExtendRequest, Request, ScoreRequest
 from .sequence import Sequence
@@ -58,7 +58,8 @@ class PlannedSpan:
     @property
     def rows(self) -> int:
         """Rows to compute, those of a draft included."""
-        return self.end - self.start + (self.ahead.rows if self.ahead is not None else 0)
+        rows = self.end - self.start
+        return rows if self.ahead is None else rows + self.ahead.rows
 
     def drop_ahead(self) -> None:
         """Give back what was taken for a draft and not used."""
@@ -160,6 +161,9 @@ class Draft:
         self.started: Counter[str] = Counter()
         """Requests admitted in this step, per model: each will soon want a block."""
         self.forgotten: dict[str, tuple[SeqId, ...]] = {}
+        self.has_drafts = False
+        """Whether a span has rows ahead."""
+        self._parts: dict[str, tuple[list[PlannedSpan], list[PlannedDraw]]] = {}
         self._producing: set[BlockHash] = set()
         self._busy: set[SeqId] = set()
 
@@ -178,6 +182,7 @@ class Draft:
     def add_ahead(self, span: PlannedSpan, ahead: Ahead) -> None:
         """Rows of a draft behind those of a span: no tenant's share pays for what the step has left."""
         span.ahead = ahead
+        self.has_drafts = True
         self.rows_left -= ahead.rows
 
     def sampled_rows(self, model: str) -> int:
@@ -207,23 +212,27 @@ class Draft:
 
     def freeze(self, kept: KeptRows) -> StepPlan:
         """The plan for the runners, rows grouped by model."""
-        memories: dict[str, ModelMemory] = {}
         for span in self.spans.values():
-            memories[span.holder.memory.name] = span.holder.memory
+            self._part(span.holder.memory.name)[0].append(span)
         for drawn in self.draws:
-            memories[drawn.trunk.memory.name] = drawn.trunk.memory
-        self.forgotten = {name: kept.take_forgotten(name) for name in memories}
-        models = tuple(self._freeze_model(name) for name in memories)
+            self._part(drawn.trunk.memory.name)[1].append(drawn)
+        self.forgotten = {name: kept.take_forgotten(name) for name in self._parts}
+        models = tuple(self._freeze_model(name) for name in self._parts)
         return StepPlan(step_id=self.step_id, models=models)
 
+    def _part(self, name: str) -> tuple[list[PlannedSpan], list[PlannedDraw]]:
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = ([], [])
+        return part
+
     def of_model(self, name: str) -> tuple[list[PlannedSpan], list[PlannedDraw]]:
-        """This step's part on one model, in the order of the plan."""
-        spans = [span for span in self.spans.values() if span.holder.memory.name == name]
-        return spans, [drawn for drawn in self.draws if drawn.trunk.memory.name == name]
+        """The frozen step's part on one model, in the order of the plan."""
+        return self._parts[name]
 
     def rows_of(self, name: str) -> int:
-        """Rows of this step on one model."""
-        return sum(span.rows for span in self.spans.values() if span.holder.memory.name == name)
+        """Rows of the frozen step on one model."""
+        return sum([span.rows for span in self._parts[name][0]])
 
     def _freeze_model(self, name: str) -> ModelPlan:
         spans, draws = self.of_model(name)

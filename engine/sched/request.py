@@ -103,6 +103,11 @@ class Request(abc.ABC):
         self.token_at = -1.0
 
     @property
+    def speculates(self) -> bool:
+        """Whether drafts are to be put behind its rows."""
+        return False
+
+    @property
     @abc.abstractmethod
     def end(self) -> int:
         """Behind the last row that is needed."""
@@ -148,6 +153,10 @@ class ExtendRequest(Request):
             seq.prompt_length,
             seq.count_tokens() if sampling.penalises else None,
         )
+
+    @property
+    def speculates(self) -> bool:
+        return self.params.speculate is not None
 
     @property
     def end(self) -> int:

@@ -84,6 +84,8 @@ class Speculation:
     def prepare(self) -> None:
         """Before a plan: let draft models write for the requests whose next row would decode."""
         self._models.collect()
+        if not self._board.speculating:
+            return
         ready = [request for request in self._board.running if self._awaits_model(request)]
         for request in ready:
             method, seq = request.params.speculate, request.seq
@@ -104,6 +106,8 @@ class Speculation:
 
     def propose(self, draft: Draft) -> None:
         """Put drafts behind the decoding rows of requests that speculate, as far as it pays and fits."""
+        if not self._board.speculating:
+            return
         for candidate in _candidates(draft):
             span, request, method = candidate
             if method.verify == "ratio":
@@ -259,6 +263,8 @@ class Speculation:
 
     def accept(self, draft: Draft, results: Mapping[str, ModelResult]) -> None:
         """Commit what the target agrees with."""
+        if not draft.has_drafts:
+            return
         for one in self._acceptance.accept(draft, results):
             self._learn(one)
         self._plain_next.update([span.holder.id for span in draft.spans.values() if span.redone])

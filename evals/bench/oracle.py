@@ -12,6 +12,8 @@ from ...engine.models.open import LoadedModel
 from ...engine.models.step_model import AttentionShape, Batch
 from ...engine.protocol import ModelCost, ModelInfo
 from ...engine.sampling.params import SamplingParams
+from ...engine.sampling.sampler import NoToken, Token
+from ...engine.sampling.target import Draw
 from ...engine.text.profile import ModelProfile
 from ...engine.text.tokenizer import Message
 from ...kernels.interface import Attention
@@ -39,8 +41,8 @@ class OracleTokenizer:
 
 
 class OracleModel:
-    """Implements `StepModel`: the next token is a hash of the last one and its position. No layers; the time
-    that it takes itself is noted per step, to be left out."""
+    """Implements `StepModel` and `Drawing`: the next token is a hash of the last one and its position. No
+    layers, no logits; the time that it takes itself is noted per step, to be left out."""
 
     dtype = torch.float32
     device = torch.device("cpu")
@@ -53,7 +55,6 @@ class OracleModel:
         self.entered: list[float] = []
         self.own: list[float] = []
         self.rows: list[int] = []
-        self._logits = torch.empty(0)
 
     def forward(self, batch: Batch, kv: Tensor, attention: Attention) -> Tensor:
         """The hash of each row, [rows, 1]."""
@@ -65,11 +66,16 @@ class OracleModel:
         return hashed[:, None]
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
-        """Logits fp32 [rows, columns], all of the weight on one token."""
+        """The hashes, which `draw` turns into tokens."""
+        return hidden
+
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[Token | NoToken]:
+        """Implements `Drawing`: the hash of each draw's row is its token."""
         entered = time.perf_counter()
-        logits = torch.zeros(len(hidden), VOCABULARY).scatter_(1, hidden, 30.0)
+        hashes = logits[:, 0].tolist()
+        drawn: list[Token | NoToken] = [Token(hashes[draw.row], 0.0) for draw in draws]
         self.own[-1] += time.perf_counter() - entered
-        return logits
+        return drawn
 
 
 def oracle_info(max_model_len: int) -> ModelInfo:
@@ -92,5 +98,5 @@ def oracle_engine_model(model: OracleModel, sequences: int, max_model_len: int) 
     """The oracle behind the real runner, with KV memory for so many sequences of full length."""
     info = oracle_info(max_model_len)
     blocks = sequences * -(-max_model_len // BLOCK_SIZE) + 2
-    runner = Runner(LoadedModel(info, model), blocks, block_size=BLOCK_SIZE)
+    runner = Runner(LoadedModel(info, model), blocks, block_size=BLOCK_SIZE, sampler=model)
     return EngineModel(info=info, runner=runner, num_blocks=blocks, block_size=BLOCK_SIZE, kv_format="oracle")

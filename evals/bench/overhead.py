@@ -68,7 +68,7 @@ def _read(tokens: Sequence[int]) -> None:
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """`steps` steps in which `rows` branches of one search each get a token: plan, batch, draw, commit and
+    """`steps` steps in which `rows` branches of one search each get a token: plan, batch, commit and
     delivery, with three nested meters, on a model without layers whose own time is left out."""
 
     rows: int = 64
