@@ -123,6 +123,7 @@ class Engine:
         max_model_len: int | None = None,
         max_step_tokens: int = 2048,
         deterministic: bool = False,
+        threads: int | None = None,
         adapters: Mapping[str, str | Path] | None = None,
         max_waiting: int = 16384,
         max_waiting_in_all: int = 65536,
@@ -132,11 +133,10 @@ class Engine:
         due: Due | None = None,
     ) -> "Engine":
         """Load the models, with the LoRA adapters (PEFT folders) of their roles, and split `kv_memory` bytes
-        between them; the engine is then entered with `async with`.
-
-        Raises `ModelLoadError` in one line.
+        between them; the engine is then entered with `async with`. `threads`: of the CPU, None for as many
+        as make the first model's steps fastest. Raises `ModelLoadError` in one line.
         """
-        from .opening import load_models  # brings torch
+        from .opening import load_models, use_threads  # brings torch
 
         load = partial(
             load_models,
@@ -151,6 +151,7 @@ class Engine:
             adapters=adapters,
         )
         models = await anyio.to_thread.run_sync(load)
+        await use_threads(threads, models)
         return cls(
             models,
             max_step_tokens=max_step_tokens,

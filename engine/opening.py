@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import structlog
 import torch
 
@@ -13,6 +14,7 @@ from .errors import CapacityError, ModelLoadError, UsageError
 from .exec.cache import KvCache, bytes_per_block
 from .exec.packed_check import check_packed
 from .exec.runner import Runner
+from .exec.threads import fastest_threads
 from .hosted import EngineModel
 from .models.open import LoadedModel, open_model
 
@@ -69,6 +71,18 @@ def load_models(
         role: _engine_model(role, model, num_blocks, block_size, max_rows, deterministic=deterministic)
         for role, model in loaded.items()
     }
+
+
+async def use_threads(threads: int | None, models: Mapping[str, EngineModel]) -> None:
+    """Let the CPU compute with `threads`, or with as many as make the first model's steps fastest."""
+    first = next(iter(models.values()))
+    runner = first.runner
+    assert isinstance(runner, Runner)
+    if runner.model.decoder.device.type != "cpu":
+        return
+    if threads is None:
+        threads = await anyio.to_thread.run_sync(fastest_threads, runner, first.weights_bytes)
+    torch.set_num_threads(threads)
 
 
 def default_kv_memory(device: torch.device) -> int:

@@ -11,9 +11,6 @@ from ..engine.errors import ModelLoadError, UsageError
 from ..engine.text.step_format import Scorer
 from .source import ModelSource, find_source
 
-SMALL_MODEL_BYTES = 64 << 20
-"""Weights up to this size are computed by one thread: a second one only contends for operators of
-microseconds."""
 MOST_THREADS = 1024
 
 
@@ -53,7 +50,6 @@ async def open_engine(
         elif own is not None:
             paths[role] = own
     target = _device(device)
-    torch.set_num_threads(_threads(threads, source))
     engine = await Engine.open_models(
         paths,
         dtype=_dtype(dtype, target),
@@ -62,6 +58,7 @@ async def open_engine(
         max_model_len=max_model_len,
         max_step_tokens=max_step_tokens or 2048,
         deterministic=source.deterministic if deterministic is None else deterministic,
+        threads=_checked_threads(threads),
         adapters=None if adapter is None else {"policy": adapter},
         settle=settle,
         due=due,
@@ -118,12 +115,7 @@ def _dtype(name: str, device: str) -> str:
     return "bfloat16" if device.startswith("cuda") else "float32"
 
 
-def _threads(threads: int | None, source: ModelSource) -> int:
-    if threads is not None:
-        if not 1 <= threads <= MOST_THREADS:
-            raise UsageError(f"threads={threads}: give a number from 1 to {MOST_THREADS}")
-        return threads
-    path = source.policy
-    files = [path] if path.is_file() else list(path.glob("*.safetensors"))
-    small = sum(file.stat().st_size for file in files) <= SMALL_MODEL_BYTES
-    return 1 if small else torch.get_num_threads()
+def _checked_threads(threads: int | None) -> int | None:
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise UsageError(f"threads={threads}: give a number from 1 to {MOST_THREADS}")
+    return threads

@@ -99,6 +99,11 @@ class Runner:
         """Bytes of one KV block over all layers."""
         return bytes_per_block(self._decoder.shape, self.cache.block_size, self._decoder.dtype)
 
+    @property
+    def threads_leave_bits(self) -> bool:
+        """Whether results are the same for any number of CPU threads."""
+        return self._attention.grouped and not self._decoder.needs_row_tile
+
     def kept_logits(self, seq: SeqId) -> Tensor:
         """The row that `keep_logits` left under `seq`, fp32 [vocab]."""
         return self._kept[seq]

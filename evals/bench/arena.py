@@ -90,7 +90,7 @@ async def open_arena(
         engines = {}
         for name, mode in modes.items():
             engine = await Engine.open_models(
-                models, dtype=setting.dtype, kv_memory=KV_BYTES, deterministic=mode
+                models, dtype=setting.dtype, threads=setting.threads, kv_memory=KV_BYTES, deterministic=mode
             )
             engines[name] = await stack.enter_async_context(engine)
         yield Arena(setting, source, engines, stack)
