@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import takewhile
 
 import msgspec
 
@@ -65,19 +66,24 @@ class Planner:
             self._make_room(draft, runnable)
             for request in runnable:
                 self._plan_rows(draft, request)
-        if len(self._board.waiting):
-            self._admit(draft, self._board.waiting)
+        short = self._admit(draft, self._board.waiting) if len(self._board.waiting) else []
         if draft.shares is not None:
-            self._serve_held(draft, draft.shares.lift())
+            short += self._serve_held(draft, draft.shares.lift())
+        if short and draft.empty:
+            self._displace(draft, short)
 
-    def _serve_held(self, draft: Draft, held: list[Request]) -> None:
-        """What the tenants' shares leave of the step goes to whoever can use it; no room is made for that."""
+    def _serve_held(self, draft: Draft, held: list[Request]) -> list[Request]:
+        """What the tenants' shares leave of the step goes to whoever can use it; room is made for that only
+        where the shares left all of it. Returns the waiting ones that found no room.
+        """
         if draft.rows_left <= 0:
-            return
-        running = [request for request in held if request.state is RequestState.RUNNING]
-        for request in self._runnable(draft, running):
+            return []
+        runnable = self._runnable(draft, [r for r in held if r.state is RequestState.RUNNING])
+        if draft.empty and runnable:
+            self._make_room(draft, runnable)
+        for request in runnable:
             self._plan_rows(draft, request)
-        self._admit(draft, [request for request in held if request.state is RequestState.WAITING])
+        return self._admit(draft, [request for request in held if request.state is RequestState.WAITING])
 
     # Running requests
 
@@ -104,7 +110,7 @@ class Planner:
         return decodes + [r for r in prefills if not self._waits_for_payer(r) and self._granter.granted(r)]
 
     def _make_room(self, draft: Draft, runnable: list[Request]) -> None:
-        """Shrink `runnable` and free blocks until what is left fits; the first in order always stays."""
+        """Shrink `runnable` and free blocks until what is left fits."""
         for memory in {request.seq.memory.name: request.seq.memory for request in runnable}.values():
             if memory.pool.available < 2 * len(runnable) + 1:
                 self._make_room_in(memory, draft, runnable)
@@ -117,7 +123,7 @@ class Planner:
             if self._relief.park_one(memory, spared):
                 continue
             victim = self._relief.preempt_one(memory, spared, draft.step_id, fresh=False)
-            if victim is None and len(mine) > 1:
+            if victim is None and (len(mine) > 1 or not self._leads(draft, first)):
                 waits = max(mine, key=lambda request: request.key)
                 mine.remove(waits)
                 runnable.remove(waits)
@@ -134,6 +140,14 @@ class Planner:
                 if request.state is RequestState.WAITING:
                     mine.remove(request)
                     runnable.remove(request)
+
+    def _leads(self, draft: Draft, request: Request) -> bool:
+        """Whether no running request before it on its model waits only for its tenant's share or a draft."""
+        waits = () if draft.shares is None else draft.shares.held
+        return not any(
+            other.seq.memory is request.seq.memory and (other.held or other in waits)
+            for other in takewhile(lambda other: other.key < request.key, self._board.running)
+        )
 
     def _demand(self, requests: list[Request]) -> int:
         """Blocks that the next row of each decoding request needs; of the first request's, where none
@@ -203,11 +217,13 @@ class Planner:
 
     # Waiting requests
 
-    def _admit(self, draft: Draft, waiting: Iterable[Request]) -> None:
+    def _admit(self, draft: Draft, waiting: Iterable[Request]) -> list[Request]:
         """In strict order per model: one that finds no room blocks those behind it, one that its meter defers
         does not. Of several tenants, one that has more than its part of the blocks blocks only its own.
+        Returns those that found no room.
         """
         blocked: set[str | tuple[str, str]] = set()
+        short: list[Request] = []
         for request in waiting if draft.shares is None else self._fairness.in_turn(waiting):
             name, tenant = request.seq.memory.name, request.seq.tenant
             if name in blocked or (name, tenant) in blocked or request.state is not RequestState.WAITING:
@@ -220,8 +236,10 @@ class Planner:
             if not self._has_room(draft, request):
                 may_wait_alone = draft.shares is not None and not self._relief.starves(request)
                 blocked.add((name, tenant) if may_wait_alone else name)
+                short.append(request)
                 continue
             self._start(draft, request)
+        return short
 
     def _must_wait(self, draft: Draft, request: Request) -> bool:
         """Whether the step is full, or another request is at work on the rows of this one's trunk."""
@@ -254,26 +272,32 @@ class Planner:
     def _has_room(self, draft: Draft, request: Request) -> bool:
         """Whether all rows of the request and one block to grow fit beside those that run; idle holders make
         room.
-
-        Where nothing else can be planned, whoever holds the pool gives way: else members that are deferred
-        could lock out the one that may run.
         """
         memory = request.seq.memory
-        while True:
-            need = self._blocks_to_admit(draft, request)
-            if need <= memory.pool.available:
-                return True
+        while self._blocks_to_admit(draft, request) > memory.pool.available:
             spared = self._spared(draft, request)
             if self._relief.park_one(memory, spared):
                 continue
-            if not draft.empty:
+            if not draft.empty or self._relief.preempt_one(memory, spared, draft.step_id, fresh=False) is None:
                 return False
-            if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is not None:
-                continue
-            if memory.pool.available:
-                return True
-            if not memory.pins.give_up_one() and not self._drop_shared_tail(request.seq.holder):
-                return True
+        return True
+
+    def _displace(self, draft: Draft, short: list[Request]) -> None:
+        """Where nothing else can be planned, whoever holds the pool gives way to the first request that found
+        no room: else members that are deferred could lock out the one that may run. Who writes a draft goes
+        before all others, as somebody waits for that.
+        """
+        for request in sorted(short, key=lambda request: request.id >= 0):
+            memory, spared = request.seq.memory, self._spared(draft, request)
+            while self._blocks_to_admit(draft, request) > memory.pool.available:
+                if self._relief.preempt_one(memory, spared, draft.step_id, fresh=True) is None:
+                    break
+            self._start(draft, request)
+            if draft.empty:  # what it found in the cache left it no block
+                self._make_room(draft, [request])
+                self._plan_rows(draft, request)
+            if not draft.empty:
+                return
 
     def _blocks_to_admit(self, draft: Draft, request: Request) -> int:
         """Blocks for all missing rows, a block to grow and a margin for those that run."""
