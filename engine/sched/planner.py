@@ -39,6 +39,12 @@ class Planner:
     Served in this order: running requests with one row, running ones with more, waiting ones by (priority,
     order, arrival), in turn where there are several tenants. Meters are asked first, then room is made, and
     only then are rows planned: nothing that is planned is taken back.
+
+    Progress, where meters grant: a holder that was resumed keeps its blocks until it got further than it ever
+    was, but for two last resorts. `_make_room` takes them only for a request that no running one before it
+    waits behind for its share or a draft, and `_displace` only where nothing else could be planned. So the
+    first running request of a model loses its blocks, if at all, to one that gains a row or a token in that
+    step; until then it gets its tenant's turns, and so gains itself.
     """
 
     def __init__(
@@ -278,7 +284,10 @@ class Planner:
             spared = self._spared(draft, request)
             if self._relief.park_one(memory, spared):
                 continue
-            if not draft.empty or self._relief.preempt_one(memory, spared, draft.step_id, fresh=False) is None:
+            if (
+                not draft.empty
+                or self._relief.preempt_one(memory, spared, draft.step_id, fresh=False) is None
+            ):
                 return False
         return True
 
