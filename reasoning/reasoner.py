@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from ..engine.errors import UsageError
+from ..engine.memory_plan import MemoryPlan
 from ..engine.protocol import Backend, ModelInfo
 from ..strategies.base import Strategy
 from ..strategies.grammar import parse_strategy
@@ -47,6 +48,11 @@ class Reasoner:
         self.source = source
         self.reproducible = reproducible
         self._settler = settler
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """How the models share the memory, None where the back end does not know."""
+        return getattr(self.backend, "memory_plan", None)
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:

@@ -2,11 +2,13 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -93,8 +95,17 @@ class Team {
     return announced_.load();
   }
 
+  // Signals stay with the threads that wait for them. Where no thread can be had, those that are there do.
   void hire(int helpers) {
-    for (; hired_ < helpers; hired_++) std::thread(&Team::help, this, hired_).detach();
+    if (hired_ >= helpers) return;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    try {
+      for (; hired_ < helpers; hired_++) std::thread(&Team::help, this, hired_).detach();
+    } catch (const std::system_error&) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   std::mutex turn_;  // of the callers

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ...engine.memory_plan import MemoryPlan
 from ...strategies.base import Strategy
 from ...strategies.grammar import format_strategy
 from ..budget import Budget
@@ -55,6 +56,13 @@ def encode(value: Any) -> str:
 def asking_lines(strategy: Strategy, budget: Budget) -> list[str]:
     """What will be run, before it is."""
     return [f"strategy: {format_strategy(strategy)}", f"budget: {format_budget(budget)}"]
+
+
+def memory_line(plan: MemoryPlan) -> str:
+    """How the opened models share the memory."""
+    positions = ", ".join(f"{model.model} {model.positions:,}" for model in plan.models)
+    weights, kv = (f"{size / 1e6:,.0f} MB" for size in (plan.weights_bytes, plan.kv_bytes))
+    return f"memory: weights {weights}, KV up to {kv} ({positions} positions)"
 
 
 def _share(spent: int, limit: int | None) -> str:

@@ -17,7 +17,7 @@ from ..solution import Reason, Solution
 from .batch import Line, Outcome, failure, solve_lines
 from .interrupt import Interrupt, interruptible
 from .live import SearchView, shown_live
-from .render import asking_lines, encode, solution_lines, solution_object
+from .render import asking_lines, encode, memory_line, solution_lines, solution_object
 from .requests import Asking, Opening, Printing
 
 ANSWERED, NO_ANSWER, FAILED = 0, 1, 3
@@ -32,6 +32,8 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
         say = log.info if printing.json else typer.echo
         for line in asking_lines(asking.strategy, asking.budget):
             say(line)
+        if reasoner.memory_plan is not None:
+            say(memory_line(reasoner.memory_plan))
         view = SearchView(problem, asking.budget) if console.is_terminal and not printing.json else None
         # Printed before anything else can fail or be interrupted: the engine's end, the graph's file.
         async with interruptible(console.show_cursor) as interrupt:

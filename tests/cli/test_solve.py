@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,10 @@ def test_plain_lines_go_to_a_pipe(branchwise: Branchwise) -> None:
     lines = ran.out.splitlines()
     assert "strategy: best_of_n" in lines
     assert "budget: tokens=2048" in lines
+    (memory,) = [line for line in lines if line.startswith("memory: ")]
+    assert re.fullmatch(
+        r"memory: weights \d+ MB, KV up to [\d,]+ MB \(policy [\d,]+, draft .* positions\)", memory
+    )
     names = [line.partition(":")[0] for line in lines[lines.index("budget: tokens=2048") :]]
     for name in ("answer", "verified", "ended", "tokens", "candidates", "kv", "seconds", "seed"):
         assert name in names
