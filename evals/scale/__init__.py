@@ -1,0 +1,1 @@
+"""Runs spread over many machines."""
