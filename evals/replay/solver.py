@@ -16,6 +16,8 @@ from .task import RecordedTask
 class ReplaySolver:
     """Implements `Solver`: each task gets a back end of its own, with its problem's completions."""
 
+    engines = 1
+
     def __init__(self, recording: Recording, *, oracle: bool) -> None:
         self._recording = recording
         self._oracle = oracle

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...engine.errors import UsageError
 from ...reasoning.cli.options import Verbose, number, whole
 
 _RUN, _MODEL, _ENGINE = "Run", "Model", "Engine"
@@ -113,6 +114,14 @@ def evaluate(
             rich_help_panel=_RUN,
         ),
     ] = 8,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread problems over a Ray cluster: local, auto, ray://HOST:PORT.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -233,12 +242,14 @@ def evaluate(
     checked = recipe_from(fields, recipe)
     if checked.recording is None:
         checked_source(checked.model)
+    elif ray is not None:
+        raise UsageError(f"--ray {ray}: a replay runs no model; leave it out")
     checked_device(device)
     memory = None if kv_memory is None else parse_bytes(kv_memory)
     # Behind this stand torch and transformers: whatever was refused above cost none of their seconds.
     from .launch import Machine, launch
 
-    machine = Machine(parallel=parallel, device=device, threads=threads, kv_memory=memory)
+    machine = Machine(parallel=parallel, ray=ray, device=device, threads=threads, kv_memory=memory)
 
     folder = Path(out).expanduser()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -16,6 +16,7 @@ from rich.console import Console
 from ...engine.errors import UsageError
 from ...reasoning.cli.interrupt import interruptible
 from ...reasoning.reasoner import Reasoner
+from ..interop.arguments import Opening
 from ..suites.base import Suite
 from ..suites.registry import open_suite
 from ..summary.export import write_summary
@@ -28,11 +29,16 @@ from .runner import Runner
 from .solver import ModelSolver, Solver
 from .store import Store
 
+if TYPE_CHECKING:
+    from ..scale.ray_solver import RaySolver
+
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is done on: it changes seconds, not results."""
+    """What a run is done on: it changes seconds, not results. `ray` is a cluster's address, or "local"; the
+    rest then holds for each of its engines."""
 
     parallel: int = 8
+    ray: str | None = None
     device: str = "auto"
     threads: int | None = None
     kv_memory: int | None = None
@@ -136,6 +142,12 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         assert isinstance(suite, RecordedSuite)
         yield ReplaySolver(suite.recording, oracle=recipe.oracle)
         return
+    if machine.ray is not None:
+        async with _open_workers(machine.ray, recipe, machine) as solver:
+            for role, digest in (await solver.weights()).items():
+                store.note(f"weights of {role}", digest)
+            yield solver
+        return
     async with Reasoner.open(
         recipe.model,
         draft=recipe.draft,
@@ -151,6 +163,27 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         for role, info in reasoner.models.items():
             store.note(f"weights of {role}", info.weights_digest + info.adapter_digest)
         yield ModelSolver(reasoner, recipe)
+
+
+@contextlib.asynccontextmanager
+async def _open_workers(address: str, recipe: Recipe, machine: Machine) -> "AsyncIterator[RaySolver]":
+    try:
+        from ..scale.ray_solver import open_workers
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--ray {address}: needs {error.name}; pip install 'branchwise[ray]'") from error
+    opening = Opening(
+        model=recipe.model,
+        draft=recipe.draft,
+        prm=recipe.prm,
+        adapter=recipe.adapter,
+        device=machine.device,
+        dtype=recipe.dtype,
+        threads=machine.threads,
+        kv_memory=None if machine.kv_memory is None else str(machine.kv_memory),
+        max_model_len=recipe.max_model_len,
+    )
+    async with open_workers(address, recipe, opening, parallel=machine.parallel) as solver:
+        yield solver
 
 
 def _now() -> str:

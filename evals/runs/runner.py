@@ -18,7 +18,8 @@ log = structlog.get_logger(__name__)
 
 
 class Runner:
-    """Solves tasks, `parallel` at a time, grades what came of them and stores it.
+    """Solves tasks, `parallel` at a time on each of the solver's engines, grades what came of them and stores
+    it.
 
     Solving runs on the event loop; grading and compressing, which take no engine, in threads.
     """
@@ -27,7 +28,7 @@ class Runner:
         self._solver = solver
         self._suite = suite
         self._store = store
-        self.parallel = parallel
+        self.parallel = parallel * solver.engines
         self._graders = anyio.CapacityLimiter(max(1, os.cpu_count() or 1))
         self._writer = anyio.CapacityLimiter(1)
 

@@ -25,6 +25,11 @@ class Solved(msgspec.Struct, frozen=True, kw_only=True):
 class Solver(Protocol):
     """Solves one task; tasks may be solved side by side."""
 
+    @property
+    def engines(self) -> int:
+        """How many engines share the tasks."""
+        ...
+
     async def solve(self, task: Task) -> Solved:
         """Raises `UsageError` for what no task of the run can do, `EngineClosed` where nothing can be solved
         any more; any other error concerns this task alone."""
@@ -33,6 +38,8 @@ class Solver(Protocol):
 
 class ModelSolver:
     """Solves on the models of an open reasoner, all tasks through its one engine."""
+
+    engines = 1
 
     def __init__(self, reasoner: Reasoner, recipe: Recipe) -> None:
         self._reasoner = reasoner

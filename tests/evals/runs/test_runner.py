@@ -61,6 +61,8 @@ def solution(answer: str | None = "right") -> Solution:
 class Solver:
     """Calls `act` on each task; counts how many were in flight at once."""
 
+    engines = 1
+
     def __init__(self, act: Callable[[Task], Solution]) -> None:
         self.act = act
         self.now = self.most = 0
