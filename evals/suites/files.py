@@ -87,7 +87,7 @@ def _from_hub(name: str, source: Source) -> list[Row]:
     if source.hub is None:
         raise UsageError(f"suite {name!r}: is on no Hub; {remedy}")
     try:
-        from datasets import load_dataset  # pyright: ignore[reportMissingImports]
+        from datasets import load_dataset  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
     except ImportError as error:
         raise UsageError(
             f"suite {name!r}: no data given, and the Hub needs pip install 'branchwise[hub]'; {remedy}"
