@@ -4,9 +4,11 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ..runs.plan import Cell
 from ..runs.record import Record
-from ..statistics.intervals import mean_estimate, rate_estimate
+from ..statistics.intervals import Estimate, mean_estimate, rate_estimate
 from ..statistics.subsets import pass_at_k
 from .outcomes import CellRecords
 from .tables import Coverage, Difficulty, DifficultyRow
@@ -53,8 +55,16 @@ def coverage(base: CellRecords | None) -> tuple[Coverage, ...]:
     full = [right for total, right in counts if total == n]
     powers = [2**i for i in range(n.bit_length()) if 2**i <= n]
     return tuple(
-        Coverage(k=k, pass_at_k=mean_estimate([pass_at_k(n, right, k) for right in full])) for k in powers
+        Coverage(k=k, pass_at_k=_rate(mean_estimate([pass_at_k(n, right, k) for right in full])))
+        for k in powers
     )
+
+
+def _rate(estimate: Estimate) -> Estimate:
+    """The estimate with its ends in [0, 1]."""
+    low = None if estimate.low is None else max(0.0, estimate.low)
+    high = None if estimate.high is None else min(1.0, estimate.high)
+    return msgspec.structs.replace(estimate, low=low, high=high)
 
 
 def _counts(record: Record) -> tuple[int, int]:

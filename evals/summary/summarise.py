@@ -7,9 +7,12 @@ from ..runs.store import Store
 from .cells import cell_row
 from .difficulty import by_level, by_quintile, coverage
 from .equal_compute import equal_compute
+from .hull import hull_steps
+from .lints import lints
 from .outcomes import by_cell
 from .paired_tests import paired_tests
 from .tables import Summary
+from .verifiers import verifier_rows
 
 
 def summarise(store: Store) -> Summary:
@@ -20,7 +23,8 @@ def summarise(store: Store) -> Summary:
     rows = tuple(cell_row(cells[cell], oracle=recipe.oracle) for cell in order if cell in cells)
     done = sum(row.samples for row in rows) + (0 if base is None else len(base.records))
     splits = (by_level(cells, order), by_quintile(cells, order, base))
-    return Summary(
+    table = equal_compute(cells, rows)
+    summary = Summary(
         suite=recipe.suite,
         model=recipe.model if recipe.recording is None else f"recorded: {recipe.suite}",
         recipe=msgspec.to_builtins(recipe),
@@ -29,7 +33,10 @@ def summarise(store: Store) -> Summary:
         done=done,
         cells=rows,
         tests=paired_tests(cells, order),
-        equal_compute=equal_compute(cells, rows),
+        equal_compute=table,
         difficulty=tuple(split for split in splits if split is not None),
         coverage=coverage(base),
+        hull=hull_steps(cells, rows, table),
+        verifiers=verifier_rows(cells, order, base),
     )
+    return msgspec.structs.replace(summary, lints=lints(summary))

@@ -6,6 +6,10 @@ import msgspec
 
 from ..statistics.intervals import Estimate
 from ..statistics.paired import Comparison
+from ..statistics.ranking import CalibrationBin
+
+OUTCOMES = ("right", "wrong", "no answer", "censored", "ungraded", "failed")
+"""What became of a sample: each counts under the last of these that fits."""
 
 
 class CellRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,8 +18,9 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     Abstained, failed and ungraded samples count as wrong in `accuracy`; shares are of all samples.
     `truncated`: a limit or the context cut the returned candidate. Costs are per sample, their intervals over
     problems: `flops` logical, `tokens` committed, `seconds` by wall clock beside the other samples in flight,
-    `kv` peak positions owned with sharing and `kv_unshared` without. `mean_costs` are mean positions by kind.
-    `oracle`: its verifier knew the answer, so it is never ranked.
+    `kv` peak positions of the policy, each counted once; `kv_held` peak positions in blocks of all models,
+    and `kv_unshared` the same as if nothing were shared. `mean_costs` are mean positions by kind. `outcomes` are
+    shares that add up to 1 (see `OUTCOMES`). `oracle`: its verifier knew the answer, so it is never ranked.
     """
 
     strategy: str
@@ -27,6 +32,7 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Estimate | None
     seconds: Estimate | None
     kv: Estimate | None
+    kv_held: Estimate | None
     kv_unshared: Estimate | None
     censored: float
     truncated: float
@@ -35,6 +41,7 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     ungraded: float
     mean_costs: dict[str, float | None]
     reasons: dict[str, int]
+    outcomes: dict[str, float]
     oracle: bool = False
 
 
@@ -82,6 +89,21 @@ class EqualCompute(msgspec.Struct, frozen=True, kw_only=True):
     """(setting, mean cost, accuracy) of the Pareto hull in log cost, oracles apart."""
 
 
+class HullStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of the Pareto hull, the cheapest first: what to use from its mean cost on.
+
+    `gain` is its accuracy less that of the step before it, paired by problem, and `p` its test; both None for
+    the first step. The hull is chosen by these same samples, so gains lean upwards.
+    """
+
+    strategy: str
+    budget: str
+    cost: Estimate
+    accuracy: Estimate
+    gain: Estimate | None
+    p: float | None
+
+
 class DifficultyRow(msgspec.Struct, frozen=True, kw_only=True):
     """Accuracy of one cell on the problems of one difficulty."""
 
@@ -108,6 +130,37 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     pass_at_k: Estimate
 
 
+class VerifierRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores against grades, over all graded candidates of one cell (or of the base samples).
+
+    `sound`: the verifier gave a verdict on each. Accepted is what it verified, or scored 0.5 or more where it
+    gives no verdict: `false_positive` is the accepted share of wrong candidates, `false_negative` the refused
+    share of right ones. None where there is no such candidate. A search that stops at its first accepted
+    candidate shows fewer of them than were sampled.
+    """
+
+    strategy: str
+    budget: str
+    candidates: int
+    scored: int
+    sound: bool
+    right: float
+    false_positive: Estimate | None
+    false_negative: Estimate | None
+    auroc: Estimate | None
+    brier: float | None
+    calibration_error: float | None
+    calibration: tuple[CalibrationBin, ...]
+
+
+class Lint(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to know before trusting a figure. `level` is "warning" or "note"."""
+
+    level: str
+    code: str
+    text: str
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. `done` of `planned` samples are recorded; the rest of a partial run is missing, not
     wrong."""
@@ -123,3 +176,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     equal_compute: EqualCompute | None
     difficulty: tuple[Difficulty, ...]
     coverage: tuple[Coverage, ...] = ()
+    hull: tuple[HullStep, ...] = ()
+    verifiers: tuple[VerifierRow, ...] = ()
+    lints: tuple[Lint, ...] = ()
