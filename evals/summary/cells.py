@@ -49,11 +49,12 @@ def _mean_costs(costs: list[Costs]) -> dict[str, float | None]:
 
 
 def _outcomes(records: Sequence[Record]) -> dict[str, float]:
-    counts = Counter(map(_outcome, records))
+    counts = Counter(map(outcome, records))
     return {name: counts[name] / len(records) for name in OUTCOMES}
 
 
-def _outcome(record: Record) -> str:
+def outcome(record: Record) -> str:
+    """The one of `OUTCOMES` that a sample counts under."""
     if record.reason == Reason.FAILED:
         return "failed"
     if record.correct is None:

@@ -56,8 +56,8 @@ def _few(summary: Summary) -> Iterator[Lint]:
         yield Lint(level="warning", code="few problems", text=text)
     if problems <= SMALL_SET and seeds < SEEDS_OF_SMALL_SET:
         text = (
-            f"{_counted(seeds, 'seed')} on {problems} problems: rates of so small a set swing from seed to seed; "
-            f"use {SEEDS_OF_SMALL_SET} or more."
+            f"{_counted(seeds, 'seed')} on {problems} problems: rates of so small a set swing from seed "
+            f"to seed; use {SEEDS_OF_SMALL_SET} or more."
         )
         yield Lint(level="warning", code="few seeds", text=text)
     elif seeds < FEW_SEEDS:
@@ -107,8 +107,8 @@ def _cut(summary: Summary) -> Iterator[Lint]:
     truncated = [(row, row.truncated) for row in summary.cells if row.truncated > TRUNCATED]
     if truncated:
         text = (
-            f"A limit cut the returned candidate in {_shares(truncated)}. A rise along the budget may be less "
-            "truncation, not better search."
+            f"A limit cut the returned candidate in {_shares(truncated)}. A rise along the budget may be "
+            "less truncation, not better search."
         )
         yield Lint(level="warning", code="truncation", text=text)
     censored = [(row, row.censored) for row in summary.cells if row.censored > CENSORED]

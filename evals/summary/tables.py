@@ -19,8 +19,8 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     `truncated`: a limit or the context cut the returned candidate. Costs are per sample, their intervals over
     problems: `flops` logical, `tokens` committed, `seconds` by wall clock beside the other samples in flight,
     `kv` peak positions of the policy, each counted once; `kv_held` peak positions in blocks of all models,
-    and `kv_unshared` the same as if nothing were shared. `mean_costs` are mean positions by kind. `outcomes` are
-    shares that add up to 1 (see `OUTCOMES`). `oracle`: its verifier knew the answer, so it is never ranked.
+    and `kv_unshared` the same as if nothing were shared. `mean_costs` are mean positions by kind. `outcomes`
+    are shares that add up to 1 (see `OUTCOMES`). `oracle`: its verifier knew the answer, so it is never ranked.
     """
 
     strategy: str

@@ -1,0 +1,172 @@
+"use strict";
+// Draws one search graph (node-link data) as a tree from left to right: a step per box, depth across, leaves down.
+const Tree = (() => {
+  const BOX = { width: 196, height: 38, across: 34, down: 9, pad: 14 };
+  const MOST_NODES = 3000;
+  const SVG = "http://www.w3.org/2000/svg";
+
+  function make(name, attributes, parent, text) {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    if (parent) parent.append(element);
+    return element;
+  }
+
+  // Nodes with their children, in the graph's own order (branch path, then index), and the roots among them.
+  function linked(graph) {
+    const nodes = new Map(graph.nodes.map((node) => [node.id, { ...node, children: [], parent: null }]));
+    for (const link of graph.links) {
+      const child = nodes.get(link.target), parent = nodes.get(link.source);
+      child.parent = parent;
+      parent.children.push(child);
+    }
+    return { nodes, roots: [...nodes.values()].filter((node) => !node.parent) };
+  }
+
+  function pathOf(node) {
+    const path = [];
+    for (let at = node; at; at = at.parent) path.unshift(at);
+    return path;
+  }
+
+  // The last step of each branch; what was truncated is no part of it.
+  function lastSteps(nodes) {
+    const last = new Map();
+    for (const node of nodes.values()) if (node.reason !== "truncated") last.set(node.branch, node);
+    return last;
+  }
+
+  // The ids on the path of the returned candidate: the one with its answer and, if several have it, its text.
+  function chosenPath(record, last) {
+    const paths = record.candidates
+      .filter((candidate) => candidate.answer === record.answer && last.has(candidate.id))
+      .map((candidate) => pathOf(last.get(candidate.id)));
+    const text = (path) => path.slice(1).map((node) => node.text).join("");
+    const found = paths.find((path) => text(path) === record.text) || paths[0] || [];
+    return new Set(found.map((node) => node.id));
+  }
+
+  // Rows and columns: a parent stands level with its child on the returned path, else amid its children.
+  // Iterative, since a chain may be longer than the call stack.
+  function place(roots, shown, chosen) {
+    let row = 0;
+    const stack = roots.slice().reverse().map((node) => [node, 0, false]);
+    while (stack.length) {
+      const [node, depth, closed] = stack.pop();
+      const children = node.children.filter(shown);
+      if (closed) {
+        const level = children.find((child) => chosen.has(child.id));
+        node.row = level ? level.row : (children[0].row + children[children.length - 1].row) / 2;
+        continue;
+      }
+      node.depth = depth;
+      if (!children.length) { node.row = row++; continue; }
+      stack.push([node, depth, true]);
+      for (const child of children.slice().reverse()) stack.push([child, depth + 1, false]);
+    }
+    return row;
+  }
+
+  function short(text, length) {
+    const line = text.replace(/\s+/g, " ").trim();
+    return line.length > length ? line.slice(0, length - 1) + "…" : line;
+  }
+
+  function scoreOf(node) {
+    const key = Object.keys(node).find((name) => name.startsWith("score_") && node[name] !== null);
+    return key === undefined ? null : node[key];
+  }
+
+  function subtitle(node, candidate) {
+    const parts = [`${node.length} tok`];
+    const score = candidate && candidate.score !== null ? candidate.score : scoreOf(node);
+    if (score !== null) parts.push(`score ${score.toFixed(2)}`);
+    if (node.reason && node.reason !== "search ended") parts.push(node.reason);
+    else if (candidate && !candidate.complete) parts.push("incomplete");
+    return short(parts.join(" · "), 34);
+  }
+
+  // Draws into `host`; `pick` is called with a node that was chosen. Returns the number of nodes drawn.
+  function draw(host, record, { onlyChosen = false, withEmpty = false, pick }) {
+    const { nodes, roots } = linked(record.graph);
+    const last = lastSteps(nodes);
+    const chosen = chosenPath(record, last);
+    const candidates = new Map(record.candidates.map((candidate) => [candidate.id, candidate]));
+    const all = [...nodes.values()];
+    const capped = new Set(all.slice(0, MOST_NODES).map((node) => node.id));
+    for (const id of chosen) capped.add(id);
+    const shown = (node) => (!onlyChosen || !chosen.size || chosen.has(node.id)) &&
+      (withEmpty || !isEmpty(node) || !node.parent) && capped.has(node.id);
+    const tops = roots.filter(shown);
+    const rows = place(tops, shown, chosen);
+    const drawn = all.filter((node) => node.depth !== undefined);
+    const depth = Math.max(...drawn.map((node) => node.depth));
+    const width = BOX.pad * 2 + (depth + 1) * BOX.width + depth * BOX.across;
+    const height = BOX.pad * 2 + rows * (BOX.height + BOX.down) - BOX.down;
+    const x = (node) => BOX.pad + node.depth * (BOX.width + BOX.across);
+    const y = (node) => BOX.pad + node.row * (BOX.height + BOX.down);
+
+    host.replaceChildren();
+    const svg = make("svg", { width, height, role: "group", "aria-label": `Search tree of ${drawn.length} steps; arrow keys move between them` }, host);
+    const edges = make("g", {}, svg), boxes = make("g", {}, svg);
+    for (const node of drawn.filter((each) => each.parent)) {
+      const x0 = x(node.parent) + BOX.width, y0 = y(node.parent) + BOX.height / 2;
+      const x1 = x(node), y1 = y(node) + BOX.height / 2, bend = BOX.across / 2;
+      const path = make("path", { d: `M${x0},${y0}C${x0 + bend},${y0} ${x1 - bend},${y1} ${x1},${y1}` }, edges);
+      if (chosen.has(node.id)) path.setAttribute("class", "chosen");
+    }
+    drawn.forEach((node, index) => {
+      const candidate = last.get(node.branch) === node ? candidates.get(node.branch) : undefined;
+      const cut = !node.children.length && !candidate;
+      const box = make("g", {
+        class: "node" + (chosen.has(node.id) ? " chosen" : "") + (cut ? " cut" : ""),
+        transform: `translate(${x(node)},${y(node)})`,
+        tabindex: index ? -1 : 0, role: "button",
+      }, boxes);
+      const label = short(node.text, candidate ? 23 : 25) || node.kind;
+      const verdict = candidate && (candidate.correct === null ? "unknown" : candidate.correct ? "right" : "wrong");
+      box.setAttribute("aria-label", `${label}, ${subtitle(node, candidate)}${verdict ? ", " + verdict : ""}`);
+      make("rect", { width: BOX.width, height: BOX.height, rx: 6 }, box);
+      make("text", { x: 9, y: 16 }, box, label);
+      make("text", { x: 9, y: 31, class: "sub" }, box, subtitle(node, candidate));
+      if (verdict) make("circle", { class: `flag ${verdict}`, cx: BOX.width - 13, cy: 13, r: 5 }, box);
+      node.box = box;
+      const choose = () => {
+        for (const other of boxes.querySelectorAll(".picked")) other.classList.remove("picked");
+        box.classList.add("picked");
+        pick(node, candidate);
+      };
+      box.addEventListener("click", choose);
+      box.addEventListener("keydown", (event) => move(event, node, drawn, choose));
+    });
+    const first = drawn.find((node) => !node.parent);
+    host.scrollTop = Math.max(0, y(first) + BOX.height / 2 - host.clientHeight / 2);
+    return drawn.length;
+  }
+
+  // A branch that was forked and never wrote a token.
+  function isEmpty(node) {
+    return node.length === 0 && !node.children.length;
+  }
+
+  function move(event, node, drawn, choose) {
+    const level = drawn.filter((other) => other.depth === node.depth).sort((a, b) => a.row - b.row);
+    const near = level.indexOf(node);
+    const target = {
+      ArrowLeft: node.parent, ArrowUp: level[near - 1], ArrowDown: level[near + 1],
+      ArrowRight: node.children.find((child) => child.box),
+    }[event.key];
+    if (event.key === "Enter" || event.key === " ") choose();
+    else if (!target || !target.box) return;
+    else {
+      node.box.setAttribute("tabindex", -1);
+      target.box.setAttribute("tabindex", 0);
+      target.box.focus();
+    }
+    event.preventDefault();
+  }
+
+  const countEmpty = (graph) => [...linked(graph).nodes.values()].filter((node) => node.parent && isEmpty(node)).length;
+  return { draw, countEmpty, MOST_NODES };
+})();
