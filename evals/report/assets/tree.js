@@ -1,7 +1,7 @@
 "use strict";
 // Draws one search graph (node-link data) as a tree from left to right: a step per box, depth across, leaves down.
 const Tree = (() => {
-  const BOX = { width: 196, height: 38, across: 34, down: 9, pad: 14 };
+  const BOX = { width: 158, height: 38, across: 26, down: 9, pad: 14 };
   const MOST_NODES = 3000;
   const SVG = "http://www.w3.org/2000/svg";
 
@@ -84,7 +84,7 @@ const Tree = (() => {
     if (score !== null) parts.push(`score ${score.toFixed(2)}`);
     if (node.reason && node.reason !== "search ended") parts.push(node.reason);
     else if (candidate && !candidate.complete) parts.push("incomplete");
-    return short(parts.join(" · "), 34);
+    return short(parts.join(" · "), 27);
   }
 
   // Draws into `host`; `pick` is called with a node that was chosen. Returns the number of nodes drawn.
@@ -124,7 +124,7 @@ const Tree = (() => {
         transform: `translate(${x(node)},${y(node)})`,
         tabindex: index ? -1 : 0, role: "button",
       }, boxes);
-      const label = short(node.text, candidate ? 23 : 25) || node.kind;
+      const label = short(node.text, candidate ? 17 : 19) || node.kind;
       const verdict = candidate && (candidate.correct === null ? "unknown" : candidate.correct ? "right" : "wrong");
       box.setAttribute("aria-label", `${label}, ${subtitle(node, candidate)}${verdict ? ", " + verdict : ""}`);
       make("rect", { width: BOX.width, height: BOX.height, rx: 6 }, box);
