@@ -31,8 +31,9 @@ def write_plots(summary: Summary, folder: Path) -> list[Path]:
     for name, chart in _charts(summary, FILE).items():
         spec = {**_spec(chart, FILE), "background": FILE["paper"], "padding": 16}
         svg, png = target / f"{name}.svg", target / f"{name}.png"
-        svg.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
-        png.write_bytes(vl_convert.vegalite_to_png(spec, scale=_PNG_SCALE))
+        drawn = vl_convert.vegalite_to_svg(spec)
+        svg.write_text(drawn, encoding="utf-8")
+        png.write_bytes(vl_convert.svg_to_png(drawn, scale=_PNG_SCALE))
         written += [svg, png]
     return written
 

@@ -1,4 +1,4 @@
-"""The colours of the charts: CSS variables in the page, which follow light and dark, plain values in files."""
+"""The colours of the charts: CSS variables in the page, for light and dark, and plain values in files."""
 
 from typing import Any
 

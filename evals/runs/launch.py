@@ -1,4 +1,4 @@
-"""From a recipe to a folder with records and a summary. Imported late: behind it stand heavy libraries."""
+"""From a recipe to a folder with records and a report. Imported late: behind it stand heavy libraries."""
 
 import contextlib
 import platform
@@ -17,10 +17,9 @@ from ...engine.errors import UsageError
 from ...reasoning.cli.interrupt import interruptible
 from ...reasoning.reasoner import Reasoner
 from ..interop.arguments import Opening
+from ..report.write import write_report
 from ..suites.base import Suite
 from ..suites.registry import open_suite
-from ..summary.export import write_summary
-from ..summary.summarise import summarise
 from ..summary.tables import Summary
 from .plan import Plan, Task, make_plan
 from .progress import Progress, estimate_line, plan_line, shown
@@ -46,7 +45,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 async def launch(recipe: Recipe, folder: Path, machine: Machine, *, resume: bool) -> int:
     """Do what is missing of the recipe's run in `folder`; returns the exit status: 0, or that of the signal
-    which broke it off. Records and summary stand either way.
+    which broke it off. Records and report stand either way.
 
     Raises `UsageError` in one line for what cannot be run.
     """
@@ -78,8 +77,8 @@ def _say(console: Console, line: str) -> None:
 
 def _conclude(store: Store) -> Summary:
     """Write what the records say by now, and name the files."""
-    summary = summarise(store)
-    for path in write_summary(summary, store.folder):
+    summary, paths = write_report(store, store.folder)
+    for path in paths:
         typer.echo(path)
     return summary
 

@@ -20,7 +20,7 @@ class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     problems: `flops` logical, `tokens` committed, `seconds` by wall clock beside the other samples in flight,
     `kv` peak positions of the policy, each counted once; `kv_held` peak positions in blocks of all models,
     and `kv_unshared` the same as if nothing were shared. `mean_costs` are mean positions by kind. `outcomes`
-    are shares that add up to 1 (see `OUTCOMES`). `oracle`: its verifier knew the answer, so it is never ranked.
+    are shares that add up to 1 (see `OUTCOMES`). `oracle`: its verifier knew the answer: it is never ranked.
     """
 
     strategy: str
