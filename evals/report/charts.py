@@ -9,7 +9,8 @@ import altair as alt
 from ..statistics.compute import Point, pareto_hull
 from ..statistics.intervals import Estimate
 from ..summary.equal_compute import family_of
-from ..summary.tables import OUTCOMES, CellRow, Summary
+from ..summary.tables import OUTCOMES, CellRow, Summary, VerifierRow
+from ..summary.verifiers import BASE
 from .numbers import percent, quantity, rate, si
 from .settings import label_of, setting_name
 from .theme import Theme
@@ -38,8 +39,10 @@ def frontier(summary: Summary, axis: str, theme: Theme) -> alt.LayerChart | None
     for place, point in enumerate(points):
         # Of settings at one place all are seen: the earlier ones stand out behind the later.
         point["size"] = 85 + 130 * sum(_same_place(point, later) for later in points[place + 1 :])
-    lows, highs = [p["cost_low"] for p in points], [p["cost_high"] for p in points]
-    domain = [min(lows) / 1.25, max(highs) * 1.6]
+    lows = [p["cost_low"] for p in points if p["cost_low"] > 0] + [p["cost"] for p in points]
+    domain = [min(lows) / 1.25, max(p["cost_high"] for p in points) * 1.6]
+    for point in points:  # an interval that reaches 0 ends at the edge of the log scale
+        point["cost_low"] = max(point["cost_low"], domain[0])
     scale = alt.Scale(type="log", domain=domain, nice=False)
     x = alt.X("cost:Q", title=AXES[axis], scale=scale, axis=_numbers(values=_log_ticks(*domain)))
     floor = max(0.0, min(p["low"] for p in points) - 0.03)
@@ -150,8 +153,9 @@ def kv_sharing(summary: Summary, theme: Theme) -> alt.LayerChart | None:
 
 def reliability(summary: Summary, theme: Theme) -> alt.LayerChart | None:
     """Share of right candidates against the verifier's score; None where every score is a proven verdict."""
-    rows = [row for row in summary.verifiers if not row.sound and row.calibration]
-    chosen = rows[:1] if rows and not rows[0].budget else rows[-1:]
+    chosen = reliability_row(summary)
+    if chosen is None:
+        return None
     values = [
         {
             "score": b.mean_score,
@@ -160,13 +164,10 @@ def reliability(summary: Summary, theme: Theme) -> alt.LayerChart | None:
             "high": b.high,
             "description": f"score {b.mean_score:.2f}: {percent(b.right)} right of {b.n:,}",
         }
-        for row in chosen
-        for b in row.calibration
+        for b in chosen.calibration
     ]
-    if not values:
-        return None
     unit = alt.Scale(domain=[0, 1], nice=False)
-    x = alt.X("score:Q", title="verifier's score (mean of a bin)", scale=unit)
+    x = alt.X("score:Q", title="verifier's score (mean of a bin)", scale=unit, axis=alt.Axis(tickCount=5))
     y = alt.Y("right:Q", title="share of right candidates", scale=unit, axis=_percents(5))
     base = alt.Chart(alt.Data(values=values))
     perfect = (
@@ -180,6 +181,12 @@ def reliability(summary: Summary, theme: Theme) -> alt.LayerChart | None:
     )
     line = base.mark_line(color=theme["s1"], strokeWidth=1.5).encode(x=x, y=y)
     return alt.layer(perfect, line, bars, marks).properties(width=320, height=300)
+
+
+def reliability_row(summary: Summary) -> VerifierRow | None:
+    """Whose calibration is drawn: the base samples, which are not selected, else the row with most scores."""
+    rows = [row for row in summary.verifiers if not row.sound and row.calibration]
+    return max(rows, key=lambda row: (row.strategy == BASE, row.scored), default=None)
 
 
 def coverage(summary: Summary, theme: Theme) -> alt.LayerChart | None:
@@ -215,7 +222,7 @@ def _point(row: CellRow, axis: str) -> dict[str, Any] | None:
     cost: Estimate | None = getattr(row, axis)
     if cost is None or not cost.value > 0:
         return None
-    low = cost.value if cost.low is None or cost.low <= 0 else cost.low
+    low = cost.value if cost.low is None else cost.low
     high = cost.value if cost.high is None else cost.high
     accuracy = row.accuracy
     oracle = " (oracle, not ranked)" if row.oracle else ""

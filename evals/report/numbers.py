@@ -11,8 +11,9 @@ _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3
 
 def si(value: float) -> str:
     """Three digits with an SI prefix: `73.2 M`, `512`, `0.449`."""
+    value = float(f"{value:.3g}")
     for factor, prefix in _PREFIXES:
-        if abs(value) >= 0.9995 * factor:
+        if abs(value) >= factor:
             return f"{_three_digits(value / factor)} {prefix}"
     return _three_digits(value)
 

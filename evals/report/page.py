@@ -12,7 +12,7 @@ from ..runs.recipe import Recipe
 from ..statistics.intervals import Estimate
 from ..summary.tables import Difficulty, Summary
 from . import numbers
-from .charts import AXES, kv_saved
+from .charts import AXES, kv_saved, reliability_row
 from .drawing import inline_charts
 from .samples import Samples
 from .settings import setting_name
@@ -32,6 +32,7 @@ def render_page(summary: Summary, samples: Samples) -> str:
         recipe=_recipe_lines(summary.recipe),
         splits=[_split(split) for split in summary.difficulty],
         reach=_reach(summary),
+        calibrated=reliability_row(summary),
         seeds=summary.recipe.get("seeds", 1),
         launch=summary.launches[-1] if summary.launches else None,
     )

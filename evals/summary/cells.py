@@ -33,7 +33,7 @@ def cell_row(cell: CellRecords, *, oracle: bool) -> CellRow:
         abstained=sum(record.answer is None for record in records) / count,
         failed=sum(record.reason == Reason.FAILED for record in records) / count,
         ungraded=sum(record.correct is None for record in records) / count,
-        mean_costs=_mean_costs([record.costs for record in records]),
+        mean_costs=_mean_costs([record.costs for record in records if record.reason != Reason.FAILED]),
         reasons=dict(sorted(Counter(record.reason for record in records).items())),
         outcomes=_outcomes(records),
         oracle=oracle or any(note.startswith("oracle:") for record in records for note in record.notes),
@@ -44,7 +44,7 @@ def _mean_costs(costs: list[Costs]) -> dict[str, float | None]:
     means: dict[str, float | None] = {}
     for name in msgspec.structs.fields(Costs):
         known = [value for cost in costs if (value := getattr(cost, name.name)) is not None]
-        means[name.name] = sum(known) / len(known) if len(known) == len(costs) else None
+        means[name.name] = sum(known) / len(known) if known and len(known) == len(costs) else None
     return means
 
 

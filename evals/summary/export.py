@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from ..statistics.intervals import Estimate
-from .tables import CellRow, Difficulty, EqualCompute, PairedTest, Summary
+from .tables import CellRow, Difficulty, EqualCompute, PairedTest, Summary, VerifierRow
 
-_COSTS = ("flops", "tokens", "seconds", "kv", "kv_unshared")
+_COSTS = ("flops", "tokens", "seconds", "kv", "kv_held", "kv_unshared")
 _SHARES = ("censored", "truncated", "abstained", "failed", "ungraded")
 
 
@@ -79,7 +79,8 @@ def to_markdown(summary: Summary) -> str:
             (_cell(row) for row in summary.cells),
         ),
     ]
-    lines += _faults(summary.cells)
+    for lint in summary.lints:
+        lines += ["", f"**{lint.level}: {lint.code}.** {lint.text}"]
     if summary.tests:
         lines += ["", f"## Against {summary.tests[0].baseline}, paired by problem", ""]
         heads = ("strategy", "budget", "difference", "p", "p (Holm)", "test", "problems to see 2 points")
@@ -88,18 +89,12 @@ def to_markdown(summary: Summary) -> str:
         lines += _equal_compute(summary.equal_compute)
     for split in summary.difficulty:
         lines += _difficulty(split)
+    if summary.verifiers:
+        lines += _verifiers(summary.verifiers)
     if summary.coverage:
         lines += ["", "## pass@k of the base samples (oracle)", ""]
         lines += _table(("k", "pass@k"), ((str(c.k), percent(c.pass_at_k)) for c in summary.coverage))
     return "\n".join(lines) + "\n"
-
-
-def _faults(rows: Iterable[CellRow]) -> Iterator[str]:
-    """A line for each cell with samples that failed or could not be graded: they count as wrong."""
-    for row in rows:
-        if row.failed or row.ungraded:
-            faults = f"{row.failed:.1%} failed, {row.ungraded:.1%} could not be graded"
-            yield from ("", f"{row.strategy} @ {row.budget}: {faults}, all counted as wrong.")
 
 
 def percent(estimate: Estimate | None) -> str:
@@ -181,6 +176,26 @@ def _difficulty(split: Difficulty) -> Iterator[str]:
         (
             (row.strategy, row.budget, row.difficulty, percent(row.accuracy), str(row.accuracy.n))
             for row in split.rows
+        ),
+    )
+
+
+def _verifiers(rows: Iterable[VerifierRow]) -> Iterator[str]:
+    yield from ("", "## Verifier quality", "")
+    heads = ("strategy", "budget", "scored", "right", "false positives", "false negatives", "AUROC")
+    yield from _table(
+        heads,
+        (
+            (
+                row.strategy,
+                row.budget,
+                str(row.scored),
+                f"{row.right:.1%}",
+                percent(row.false_positive),
+                percent(row.false_negative),
+                _with_ends(row.auroc, lambda value: f"{value:.3f}", unit=""),
+            )
+            for row in rows
         ),
     )
 

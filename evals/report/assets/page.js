@@ -122,14 +122,15 @@ class Browser {
 
   async follow() {
     const [name, place, setting, seed] = location.hash.split("/");
-    if (name !== "#sample" || !this.index.problems[place]) return false;
-    this.place = Number(place);
+    const named = name === "#sample" && this.index.problems[place] !== undefined;
+    if (!named && this.place !== undefined) return false;
+    this.place = named ? Number(place) : 0;
     this.mark();
     const records = await this.load(this.place);
     const first = records.find((record) => !this.index.settings[record.setting].base) || records[0];
     const chosen = records.find((record) => record.setting === Number(setting) && record.seed === Number(seed));
     this.show(records, chosen || first);
-    return true;
+    return named;
   }
 
   async load(place) {

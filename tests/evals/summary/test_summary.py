@@ -135,7 +135,7 @@ def test_a_failed_sample_is_wrong_and_leaves_the_costs_of_the_others_known(tmp_p
     assert (cell.accuracy.value, cell.failed) == (0.95, 0.05)
     assert cell.flops is not None
     assert (cell.flops.value, cell.flops.n) == (100, 19)
-    assert "greedy @ tokens=256: 5.0% failed" in to_markdown(summary)
+    assert "5.0% of greedy @ tokens=256" in to_markdown(summary)
 
 
 def test_unknown_costs_are_null_in_every_table(tmp_path: Path) -> None:
