@@ -73,7 +73,7 @@ class Browser:
     def wait(self, script: str) -> None:
         """Until an expression is true. Raises `TimeoutError`."""
         until = time.monotonic() + WAIT_S
-        while not self.run(script):
+        while not self.run(f"!!({script})"):  # an element itself would be sent by value
             if time.monotonic() > until:
                 raise TimeoutError(f"still not true: {script}")
             time.sleep(0.02)
