@@ -15,6 +15,7 @@ from .numbers import percent, quantity, rate, si
 from .settings import label_of, setting_name
 from .theme import Theme
 
+Drawn = alt.Chart | alt.LayerChart | alt.FacetChart
 AXES = {
     "flops": "logical FLOPs per problem",
     "tokens": "committed tokens per problem",
@@ -25,10 +26,17 @@ AXES = {
 _WIDTH, _HEIGHT, _BAR = 900, 380, 17
 _LETTER = 7.2
 """Width of a letter of a label in a wide font, in pixels."""
-_KINDS = ("prefill", "decode, kept", "decode, discarded", "draft", "verify", "cached (not computed)")
+_KINDS: tuple[str, ...] = (
+    "prefill",
+    "decode, kept",
+    "decode, discarded",
+    "draft",
+    "verify",
+    "cached (not computed)",
+)
 
 
-def frontier(summary: Summary, axis: str, theme: Theme) -> alt.LayerChart | None:
+def frontier(summary: Summary, axis: str, theme: Theme) -> Drawn | None:
     """Accuracy against mean cost in log scale, with intervals both ways and the Pareto hull; None where fewer
     than one setting has a known cost above 0. Oracles are hollow and dashed, off the hull."""
     rows = [_point(row, axis) for row in summary.cells]
@@ -86,7 +94,7 @@ def frontier(summary: Summary, axis: str, theme: Theme) -> alt.LayerChart | None
     return layers.properties(width=_WIDTH, height=_HEIGHT)
 
 
-def outcomes(summary: Summary, theme: Theme) -> alt.Chart | None:
+def outcomes(summary: Summary, theme: Theme) -> Drawn | None:
     """What became of the samples of each setting, in shares."""
     names = ("right", "wrong", "none", "cut", "unknown", "failed")
     values = [
@@ -107,7 +115,7 @@ def outcomes(summary: Summary, theme: Theme) -> alt.Chart | None:
     return _bars(summary, values, seen, colours, x, theme)
 
 
-def cost_breakdown(summary: Summary, theme: Theme) -> alt.Chart | None:
+def cost_breakdown(summary: Summary, theme: Theme) -> Drawn | None:
     """Mean positions per sample by kind of work."""
     values = [value for row in summary.cells for value in _cost_values(row)]
     seen = [kind for kind in _KINDS if any(v["value"] for v in values if v["kind"] == kind)]
@@ -116,7 +124,7 @@ def cost_breakdown(summary: Summary, theme: Theme) -> alt.Chart | None:
     return _bars(summary, values, seen, [colours[kind] for kind in seen], x, theme)
 
 
-def kv_sharing(summary: Summary, theme: Theme) -> alt.LayerChart | None:
+def kv_sharing(summary: Summary, theme: Theme) -> Drawn | None:
     """Peak KV positions as held, and as they would be if no prefix were shared."""
     values = []
     for row in summary.cells:
@@ -151,7 +159,7 @@ def kv_sharing(summary: Summary, theme: Theme) -> alt.LayerChart | None:
     return alt.layer(without, held, text).properties(width=_bar_width(summary), height=alt.Step(_BAR + 9))
 
 
-def reliability(summary: Summary, theme: Theme) -> alt.LayerChart | None:
+def reliability(summary: Summary, theme: Theme) -> Drawn | None:
     """Share of right candidates against the verifier's score; None where every score is a proven verdict."""
     chosen = reliability_row(summary)
     if chosen is None:
@@ -189,7 +197,7 @@ def reliability_row(summary: Summary) -> VerifierRow | None:
     return max(rows, key=lambda row: (row.strategy == BASE, row.scored), default=None)
 
 
-def coverage(summary: Summary, theme: Theme) -> alt.LayerChart | None:
+def coverage(summary: Summary, theme: Theme) -> Drawn | None:
     """pass@k of the base samples: dashed, since only an oracle could reach it."""
     values = [
         {"k": c.k, "rate": c.pass_at_k.value, "low": c.pass_at_k.low, "high": c.pass_at_k.high,
@@ -287,7 +295,7 @@ def _bars(
     colours: list[str],
     x: alt.X,
     theme: Theme,
-) -> alt.Chart | None:
+) -> Drawn | None:
     """Stacked bars, one for each setting; None where there is nothing to stack."""
     if not kinds:
         return None

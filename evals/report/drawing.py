@@ -38,10 +38,12 @@ def write_plots(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
-def _charts(summary: Summary, theme: Theme) -> dict[str, Any]:
+def _charts(summary: Summary, theme: Theme) -> dict[str, charts.Drawn]:
     if not summary.cells:
         return {}
-    made = {f"accuracy-{axis}": charts.frontier(summary, axis, theme) for axis in charts.AXES}
+    made: dict[str, charts.Drawn | None] = {
+        f"accuracy-{axis}": charts.frontier(summary, axis, theme) for axis in charts.AXES
+    }
     made["outcomes"] = charts.outcomes(summary, theme)
     made["costs"] = charts.cost_breakdown(summary, theme)
     made["kv"] = charts.kv_sharing(summary, theme)
@@ -50,7 +52,7 @@ def _charts(summary: Summary, theme: Theme) -> dict[str, Any]:
     return {name: chart for name, chart in made.items() if chart is not None}
 
 
-def _spec(chart: Any, theme: Theme) -> dict[str, Any]:
+def _spec(chart: charts.Drawn, theme: Theme) -> dict[str, Any]:
     return {**chart.to_dict(), "config": theme.config}
 
 

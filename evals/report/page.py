@@ -61,7 +61,7 @@ def _template() -> jinja2.Template:
 
 
 def _part(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+    return (files(__package__ or "") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _embeddable(data: Any) -> str:

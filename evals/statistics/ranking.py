@@ -81,7 +81,7 @@ def _clustered_variance(
     """Obuchowski's variance from the placement values' residuals."""
 
     def sums(chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return np.bincount(cluster[chosen], residuals[chosen], clusters)
+        return np.bincount(cluster[chosen], residuals[chosen], clusters).astype(np.float64)
 
     def small_sample(holding: int) -> float:
         return holding / (holding - 1) if holding > 1 else 0.0
