@@ -45,3 +45,11 @@ def test_the_shipped_models_are_in_it(wheel: list[str], root: Path) -> None:
     files = {f"branchwise/{path.relative_to(root)}" for path in models.rglob("*") if path.is_file()}
     assert files
     assert files <= set(wheel)
+
+
+@pytest.mark.slow
+def test_the_parts_of_the_report_are_in_it(wheel: list[str]) -> None:
+    parts = {
+        f"branchwise/evals/report/assets/{name}" for name in ("page.html", "page.css", "page.js", "tree.js")
+    }
+    assert parts <= set(wheel)

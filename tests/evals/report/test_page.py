@@ -17,6 +17,7 @@ from branchwise.evals.report.write import write_report
 from branchwise.evals.runs.plan import Task
 from branchwise.evals.runs.record import Record
 from branchwise.evals.runs.store import Store
+from branchwise.reasoning.cli import main
 from support.records import Outcome, made_candidate, made_record, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>&amp;\u2028 {{ 7*7 }}"
@@ -136,6 +137,15 @@ def test_figures_are_those_of_the_summary(tmp_path: Path) -> None:
     assert text.count("65.0 %") >= 3
     assert (tmp_path / "summary.csv").read_text().count("0.65") == 3
     assert "**warning: few problems.**" in (tmp_path / "summary.md").read_text()
+
+
+def test_view_makes_the_report_of_a_folder_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, hostile, GRAPH, limit=2)
+    assert main.run(["view", str(tmp_path)]) == 0
+    names = ["report.html", "summary.json", "summary.csv", "summary.md"]
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / name) for name in names]
+    assert main.run(["view", str(tmp_path / "other")]) == 2
+    assert "holds no run; give the --out folder of one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
