@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from inspect_ai.event import Event, InfoEvent, ModelEvent, ScoreEvent, SpanBeginEvent, SpanEndEvent
-from inspect_ai.log import (
+from inspect_ai.event import Event, InfoEvent, ModelEvent, ScoreEvent, SpanBeginEvent, SpanEndEvent  # pyright: ignore[reportMissingImports]
+from inspect_ai.log import (  # pyright: ignore[reportMissingImports]
     EvalConfig,
     EvalDataset,
     EvalError,
@@ -26,14 +26,14 @@ from inspect_ai.log import (
     recompute_metrics,
     write_eval_log,
 )
-from inspect_ai.model import (
+from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
     ChatMessage,
     ChatMessageUser,
     GenerateConfig,
     ModelOutput,
     ModelUsage,
 )
-from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER, Score
+from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER, Score  # pyright: ignore[reportMissingImports]
 
 from ...engine.errors import UsageError
 from ...reasoning.solution import Reason

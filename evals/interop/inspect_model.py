@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio.to_thread
 import msgspec
-from inspect_ai.log import transcript
-from inspect_ai.model import (
+from inspect_ai.log import transcript  # pyright: ignore[reportMissingImports]
+from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
     ChatCompletionChoice,
     ChatMessage,
     ChatMessageAssistant,
@@ -24,8 +24,8 @@ from inspect_ai.model import (
     get_model,
     modelapi,
 )
-from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.tool import ToolChoice, ToolInfo
+from inspect_ai.solver import Generate, Solver, TaskState, solver  # pyright: ignore[reportMissingImports]
+from inspect_ai.tool import ToolChoice, ToolInfo  # pyright: ignore[reportMissingImports]
 
 from ...engine.errors import BranchwiseError, UsageError
 from ...reasoning.cli.quantity import DEFAULT_BUDGET

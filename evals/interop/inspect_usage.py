@@ -1,6 +1,6 @@
 """A search's usage in inspect_ai's terms."""
 
-from inspect_ai.model import ModelUsage
+from inspect_ai.model import ModelUsage  # pyright: ignore[reportMissingImports]
 
 from ...reasoning.solution import Usage
 from ..runs.record import Spent

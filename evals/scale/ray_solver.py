@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import msgspec
-import ray
-from ray.exceptions import RayError, RayTaskError
+import ray  # pyright: ignore[reportMissingImports]
+from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
 from ...engine.errors import EngineClosed, UsageError
 from ..interop.arguments import Opening

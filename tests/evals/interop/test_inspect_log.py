@@ -19,9 +19,9 @@ from support.evaluating import recipe, run, write_chains
 pytest.importorskip("inspect_ai", reason="needs branchwise[inspect]")
 
 from branchwise.evals.interop.inspect_log import SCORER, write_logs
-from inspect_ai.event import InfoEvent, ModelEvent, ScoreEvent, SpanBeginEvent
-from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample
-from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER
+from inspect_ai.event import InfoEvent, ModelEvent, ScoreEvent, SpanBeginEvent  # pyright: ignore[reportMissingImports]
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample  # pyright: ignore[reportMissingImports]
+from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER  # pyright: ignore[reportMissingImports]
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ from branchwise import Budget, solve
 
 pytest.importorskip("inspect_ai", reason="needs branchwise[inspect]")
 
-import inspect_ai
+import inspect_ai  # pyright: ignore[reportMissingImports]
 from branchwise.evals.interop.inspect_model import search
-from inspect_ai import Task
-from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.event import InfoEvent, ModelEvent
-from inspect_ai.log import EvalLog, read_eval_log
-from inspect_ai.model import ContentReasoning
-from inspect_ai.scorer import exact
-from inspect_ai.solver import SolverSpec, generate, system_message, use_tools, user_message
-from inspect_ai.tool import tool
+from inspect_ai import Task  # pyright: ignore[reportMissingImports]
+from inspect_ai.dataset import MemoryDataset, Sample  # pyright: ignore[reportMissingImports]
+from inspect_ai.event import InfoEvent, ModelEvent  # pyright: ignore[reportMissingImports]
+from inspect_ai.log import EvalLog, read_eval_log  # pyright: ignore[reportMissingImports]
+from inspect_ai.model import ContentReasoning  # pyright: ignore[reportMissingImports]
+from inspect_ai.scorer import exact  # pyright: ignore[reportMissingImports]
+from inspect_ai.solver import SolverSpec, generate, system_message, use_tools, user_message  # pyright: ignore[reportMissingImports]
+from inspect_ai.tool import tool  # pyright: ignore[reportMissingImports]
 
 SUMS = {"12 + 7*3 - 5": "28", "13 + 7*3 - 5": "29", "14 + 7*3 - 5": "30"}
 

@@ -19,9 +19,9 @@ from branchwise.reasoning.source import find_source
 pytest.importorskip("lm_eval", reason="needs branchwise[lm-eval]")
 
 from branchwise.evals.interop.lm_eval_model import SearchLM
-from lm_eval.api.instance import Instance
-from lm_eval.evaluator import simple_evaluate
-from lm_eval.tasks import TaskManager
+from lm_eval.api.instance import Instance  # pyright: ignore[reportMissingImports]
+from lm_eval.evaluator import simple_evaluate  # pyright: ignore[reportMissingImports]
+from lm_eval.tasks import TaskManager  # pyright: ignore[reportMissingImports]
 
 ROWS = [
     {"question": f"{12 + i} + 7*3 - 5", "answer": str(28 + i), "trace": f"<bos>A7+{21 + i}:", "label": i}
@@ -173,7 +173,7 @@ def test_a_greedy_continuation_of_unsure_tokens_is_found_by_decoding(lm: SearchL
 
 @pytest.mark.parametrize("repeats", [1, 300])
 def test_a_whole_text_is_scored_in_windows_of_the_context(lm: SearchLM, repeats: int) -> None:
-    from lm_eval.utils import get_rolling_token_windows
+    from lm_eval.utils import get_rolling_token_windows  # pyright: ignore[reportMissingImports]
 
     text = "7+21=28>28;" * repeats
     (found,) = lm.loglikelihood_rolling([request("loglikelihood_rolling", text)], disable_tqdm=True)

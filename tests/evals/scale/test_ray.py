@@ -18,7 +18,7 @@ from support.evaluating import command, recipe, reproducible, run, write_chains
 
 pytest.importorskip("ray", reason="needs branchwise[ray]")
 
-import ray
+import ray  # pyright: ignore[reportMissingImports]
 from branchwise.evals.scale.ray_solver import RETRIES, RaySolver, open_workers
 
 CPUS = 2
