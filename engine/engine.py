@@ -14,9 +14,10 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
+from .checked import checked_text, whole_numbers
 from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
-from .generation import Chunk, TextStream, TokenBuffer, stream_chunks
+from .generation import Chunk, TextStream, TokenBuffer, encoded, stream_chunks
 from .handles import Handle, Handles
 from .hosted import EngineModel, capabilities_of, make_memory, memory_plan
 from .loop import EngineLoop
@@ -207,19 +208,19 @@ class Engine:
         """Start a sequence from token ids, at least one. See `Backend.open`."""
         self._require_open()
         self._handles.check_model(model)
-        if not tokens:
-            raise UsageError("a sequence needs at least one token; the prompt is empty")
-        self._handles.check_tokens(model, tokens, behind=0)
+        ids = self._handles.checked_tokens(model, tokens, behind=0)
+        (seed,) = whole_numbers("seeds", [seed])
+        namespace, tenant = checked_text("namespace", namespace), tenant and checked_text("tenant", tenant)
         seq = SeqId(next(self._seq_ids))
-        self._handles.add(seq, model, len(tokens))
-        command = partial(self.scheduler.open, seq, tuple(tokens), seed=seed, model=model)
+        self._handles.add(seq, model, len(ids))
+        command = partial(self.scheduler.open, seq, ids, seed=seed, model=model)
         self._loop.post(partial(command, namespace=namespace, tenant=tenant, usage=usage))
         return seq
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
         """One child per seed. See `Backend.fork`."""
         handle = self._idle(seq, "forked")
-        children = [(SeqId(next(self._seq_ids)), seed) for seed in seeds]
+        children = [(SeqId(next(self._seq_ids)), seed) for seed in whole_numbers("seeds", seeds)]
         for child, _ in children:
             self._handles.add(child, handle.model, handle.known)
         if children:
@@ -228,12 +229,13 @@ class Engine:
 
     def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
         handle = self._idle(seq, "appended to")
-        self._handles.check_tokens(handle.model, tokens, behind=handle.known)
-        handle.known += len(tokens)
-        self._loop.post(partial(self.scheduler.append, seq, tuple(tokens)))
+        ids = self._handles.checked_tokens(handle.model, tokens, behind=handle.known)
+        handle.known += len(ids)
+        self._loop.post(partial(self.scheduler.append, seq, ids))
 
     def truncate(self, seq: SeqId, position: int) -> None:
         handle = self._idle(seq, "truncated")
+        (position,) = whole_numbers("positions", [position])
         if not 1 <= position <= handle.known:
             raise UsageError(f"cannot truncate at {position}; the sequence has positions 1 to {handle.known}")
         handle.known = position
@@ -343,10 +345,9 @@ class Engine:
         """
         self._handles.check_model(model)
         info = self._models[model]
-        tokens = info.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         rule = stop or StopRule(eos_ids=info.profile.stop_ids)
         params = ExtendParams(sampling=sampling or info.sampling, stop=rule, max_tokens=max_tokens)
-        seed = secrets.randbits(63) if seed is None else seed
+        tokens, seed = encoded(prompt, info.tokenizer), secrets.randbits(63) if seed is None else seed
         seq = self.open(tokens, seed=seed, model=model, namespace=namespace)
         try:
             buffer = TokenBuffer()

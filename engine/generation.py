@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 import anyio
 import msgspec
 
+from .checked import checked_text, whole_numbers
 from .protocol import Extension, ModelInfo
 from .text.detokenize import Detokenizer
 from .text.stop import Stop, StopRule
+from .text.tokenizer import Tokenizer
 from .ticket import Ticket
 
 
@@ -22,6 +24,13 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[int, ...]
     text: str
     stop: Stop | None = None
+
+
+def encoded(prompt: str | Sequence[int], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of a prompt that is text, or ids already; `UsageError` where it is neither."""
+    if isinstance(prompt, str):
+        return tuple(tokenizer.encode(checked_text("prompt", prompt)))
+    return whole_numbers("tokens", prompt)
 
 
 class TextStream:

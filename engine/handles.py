@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from .checked import whole_numbers
 from .drafting.params import DraftModel, Speculate
 from .errors import CapabilityError, CapacityError, HandleError, UsageError
 from .protocol import ModelInfo, ScoreParams, SeqId
@@ -64,10 +65,13 @@ class Handles:
         if model not in self._models:
             raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._models))}")
 
-    def check_tokens(self, model: str, tokens: Sequence[int], *, behind: int) -> None:
-        """Refuse ids that the model does not have, and more tokens than can ever fit behind `behind`
+    def checked_tokens(self, model: str, tokens: Sequence[int], *, behind: int) -> tuple[int, ...]:
+        """The ids; refuse those that the model does not have, and more than can ever fit behind `behind`
         others.
         """
+        tokens = whole_numbers("tokens", tokens)
+        if not (tokens or behind):
+            raise UsageError("a sequence needs at least one token; the prompt is empty")
         size = self._models[model].vocab_size
         if tokens and (min(tokens) < 0 or max(tokens) >= size):
             wrong = next(token for token in tokens if not 0 <= token < size)
@@ -81,6 +85,7 @@ class Handles:
                 f"{positions} tokens exceed the KV memory of {model!r}: {limit} positions; "
                 f"give it more KV memory, or shorten the prompt"
             )
+        return tokens
 
     def check_generates(self, handle: Handle, sampling: SamplingParams) -> None:
         if self._models[handle.model].head != "lm":

@@ -10,6 +10,8 @@ import anyio.to_thread
 import structlog
 import torch
 
+from ..kernels.native.build import BuildError
+from ..kernels.native.library import library
 from .errors import CapacityError, ModelLoadError, UsageError
 from .exec.cache import KvCache, bytes_per_block
 from .exec.packed_check import check_packed
@@ -25,6 +27,8 @@ CPU_KV_BYTES = 1 << 30
 
 GPU_KV_SHARE = 0.85
 """Share of the memory that is free after loading the weights; the rest is for activations."""
+
+MOST_THREADS = 1024
 
 MAX_SEQUENCES = 1024
 """A pool larger than this many sequences of full length is of no use."""
@@ -49,6 +53,15 @@ def load_models(
     by position.
     """
     adapters = adapters or {}
+    if not sources:
+        raise UsageError("no model is named; name at least the policy")
+    if block_size < 1:
+        raise UsageError(f"block_size is {block_size}; it must be at least 1 position")
+    if device == "cpu":
+        try:
+            library()
+        except BuildError as error:
+            raise UsageError(str(error)) from None
     for role in adapters:
         if role not in sources:
             raise UsageError(f"an adapter for {role!r}, which is not open; open are {', '.join(sources)}")
@@ -74,7 +87,10 @@ def load_models(
 
 
 async def use_threads(threads: int | None, models: Mapping[str, EngineModel]) -> None:
-    """Let the CPU compute with `threads`, or with as many as make the first model's steps fastest."""
+    """Let the CPU compute with `threads`, or with as many as make the first model's steps fastest.
+    `UsageError` for a number that no machine has."""
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise UsageError(f"threads is {threads}; it must be 1 to {MOST_THREADS}, or None to measure")
     first = next(iter(models.values()))
     runner = first.runner
     assert isinstance(runner, Runner)

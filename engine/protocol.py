@@ -12,6 +12,7 @@ from typing import NewType, Protocol
 
 import msgspec
 
+from .checked import Checked
 from .drafting.params import Speculate
 from .sampling.detail import Alternatives, TokenStats
 from .sampling.params import SamplingParams
@@ -152,11 +153,11 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     kv_unshared_peak_tokens: int = 0
 
 
-class ExtendParams(msgspec.Struct, frozen=True, kw_only=True):
+class ExtendParams(Checked, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
     search, and of one tenant's requests those with a higher `priority` go first. `speculate` changes charges
     never, and tokens only where it asks for the ratio test: else only how many steps they take. A back end
-    without `Capabilities.speculates` does not get one.
+    without `Capabilities.speculates` does not get one. Raises `UsageError` for a value of another type.
     """
 
     sampling: SamplingParams
@@ -188,10 +189,10 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     stats: tuple[TokenStats, ...] = ()
 
 
-class ScoreParams(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreParams(Checked, frozen=True, kw_only=True):
     """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of
     its own tokens at positions `logprobs_from <= p < len(tokens)`. `order` and `priority` as in
-    `ExtendParams`.
+    `ExtendParams`. Raises `UsageError` for a value of another type.
     """
 
     reward_at: tuple[int, ...] = ()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from ..checked import Checked
 from ..errors import UsageError
 
 MOST_DRAFTED = 32
@@ -26,7 +27,7 @@ generated does not depend on the drafts. `ratio`: a draft stays with probability
 al. 2023); the text follows the same distribution, but is another one than without drafts."""
 
 
-class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Method(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What all methods share: up to `k` tokens ahead, and the rule that keeps them."""
 
     k: Length = 4
@@ -48,6 +49,7 @@ class _Tree(_Method, frozen=True, kw_only=True, forbid_unknown_fields=True):
     width: Width = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.width > 1 and self.verify == "ratio":
             raise ValueError("a tree (width > 1) is verified by coupled noise only; leave verify out")
 

@@ -1,19 +1,16 @@
 """How a token is drawn from a row of logits, and what is told about it."""
 
-from functools import cache
-from reprlib import repr
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
-from ..errors import UsageError
+from ..checked import Checked
 
 TokenId = Annotated[int, Meta(ge=0)]
 Bias = Annotated[float, Meta(le=100.0)]
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingParams(Checked, frozen=True, kw_only=True):
     """Temperature 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution whole.
 
     Transforms apply in this order: `logit_bias`, `allowed_tokens`, penalties, `min_tokens`, temperature,
@@ -44,22 +41,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
     frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
-    logit_bias: dict[TokenId, Bias] = {}
+    logit_bias: dict[TokenId, Bias] = field(default_factory=dict)
     allowed_tokens: Annotated[tuple[TokenId, ...], Meta(min_length=1)] | None = None
     min_tokens: Annotated[int, Meta(ge=0)] = 0
     processed_logprobs: bool = False
     top_logprobs: Annotated[int, Meta(ge=0, le=1000)] = 0
     stats_top_k: Annotated[int, Meta(ge=0, le=1000)] = 0
-
-    def __post_init__(self) -> None:
-        for name, annotation in _annotations():
-            value = getattr(self, name)
-            try:
-                checked = msgspec.convert(value, annotation)
-            except msgspec.ValidationError as error:
-                message = str(error)
-                raise UsageError(f"{name} is {repr(value)}: {message[0].lower()}{message[1:]}") from None
-            msgspec.structs.force_setattr(self, name, checked)
 
     @property
     def penalises(self) -> bool:
@@ -70,11 +57,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def tells(self) -> bool:
         """Whether more than the raw log-probability is asked for."""
         return self.processed_logprobs or self.top_logprobs > 0 or self.stats_top_k > 0
-
-
-@cache
-def _annotations() -> tuple[tuple[str, type], ...]:
-    return tuple((field.name, field.type) for field in msgspec.structs.fields(SamplingParams))
 
 
 GREEDY = SamplingParams(temperature=0.0)

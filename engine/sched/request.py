@@ -149,7 +149,7 @@ class ExtendRequest(Request):
         sampling, vocab = params.sampling, seq.memory.info.vocab_size
         self.rules = row_rules(
             sampling,
-            [token for token in params.stop.eos_ids if token < vocab],
+            [token for token in params.stop.eos_ids if 0 <= token < vocab],
             seq.prompt_length,
             seq.count_tokens() if sampling.penalises else None,
         )

@@ -3,9 +3,11 @@
 import enum
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Annotated
 
-import msgspec
+from msgspec import Meta
 
+from ..checked import Checked
 from .detokenize import Detokenizer
 from .profile import ModelProfile
 from .state import TextEvent, TextState
@@ -35,19 +37,20 @@ class Until(enum.StrEnum):
     END = "end"
 
 
-class StopRule(msgspec.Struct, frozen=True, kw_only=True):
+class StopRule(Checked, frozen=True, kw_only=True):
     """What ends an extension besides its length.
 
     `eos_ids` always end it (the id is kept). `strings` end it and are not kept. `until` names the text event
     that ends it (its mark is kept), found by the model's profile. `tokens_per_step` cuts steps by count
-    instead (`step=tokens:N`); `mark` overrides the profile's step mark (`step=mark:...`).
+    instead (`step=tokens:N`); `mark` overrides the profile's step mark (`step=mark:...`). Raises
+    `UsageError` in one line for a value out of range.
     """
 
     until: Until = Until.END
     eos_ids: frozenset[int] = frozenset()
-    strings: tuple[str, ...] = ()
+    strings: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     mark: str | None = None
-    tokens_per_step: int | None = None
+    tokens_per_step: Annotated[int, Meta(ge=1)] | None = None
 
 
 class StopChecker:

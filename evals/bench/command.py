@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import (
+    MOST_TOKENS,
     AsJson,
     Deterministic,
     Dtypes,
@@ -16,6 +17,8 @@ from .options import (
     Save,
     Threads,
     WorkFolder,
+    amount,
+    checked_folder,
     read_settings,
 )
 
@@ -35,9 +38,9 @@ def bench() -> None:
 
 @app.command("best-of-n")
 def best_of_n(
-    n: Annotated[int, typer.Option("--n", min=1, help="Samples of one prompt.")] = 16,
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 512,
-    new: Annotated[int, typer.Option("--new", min=1, help="Tokens per sample.")] = 128,
+    n: Annotated[int, amount("--n", "Samples of one prompt.")] = 16,
+    prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 512,
+    new: Annotated[int, amount("--new", "Tokens per sample.", most=MOST_TOKENS)] = 128,
     model: Models = None,
     dtype: Dtypes = None,
     peer: Peers = None,
@@ -57,11 +60,11 @@ def best_of_n(
 
 @app.command()
 def tree(
-    beams: Annotated[int, typer.Option("--beams", min=1, help="Paths that go on after each step.")] = 16,
-    children: Annotated[int, typer.Option("--children", min=1, help="Forks of each.")] = 4,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps.")] = 8,
-    new: Annotated[int, typer.Option("--new", min=1, help="Tokens per step.")] = 32,
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 256,
+    beams: Annotated[int, amount("--beams", "Paths that go on after each step.")] = 16,
+    children: Annotated[int, amount("--children", "Forks of each.")] = 4,
+    steps: Annotated[int, amount("--steps", "Steps.", most=MOST_TOKENS)] = 8,
+    new: Annotated[int, amount("--new", "Tokens per step.", most=MOST_TOKENS)] = 32,
+    prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 256,
     prm: Annotated[
         str | None,
         typer.Option("--prm", help="The scorer.", show_default="the policy's size, random weights"),
@@ -86,9 +89,9 @@ def tree(
 
 @app.command()
 def serve(
-    requests: Annotated[int, typer.Option("--requests", min=1, help="Prompts at once.")] = 64,
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help="Tokens of the longest prompt.")] = 512,
-    new: Annotated[int, typer.Option("--new", min=1, help="Tokens of the longest continuation.")] = 128,
+    requests: Annotated[int, amount("--requests", "Prompts at once.")] = 64,
+    prompt: Annotated[int, amount("--prompt", "Tokens of the longest prompt.", most=MOST_TOKENS)] = 512,
+    new: Annotated[int, amount("--new", "Tokens of the longest continuation.", most=MOST_TOKENS)] = 128,
     model: Models = None,
     dtype: Dtypes = None,
     peer: Peers = None,
@@ -108,8 +111,8 @@ def serve(
 
 @app.command()
 def prefill(
-    prompts: Annotated[int, typer.Option("--prompts", min=1, help="Different prompts at once.")] = 8,
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 1024,
+    prompts: Annotated[int, amount("--prompts", "Different prompts at once.")] = 8,
+    prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 1024,
     model: Models = None,
     dtype: Dtypes = None,
     peer: Peers = None,
@@ -129,9 +132,9 @@ def prefill(
 
 @app.command()
 def score(
-    texts: Annotated[int, typer.Option("--texts", min=1, help="Continuations of one prompt.")] = 16,
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help=_PROMPT)] = 512,
-    scored: Annotated[int, typer.Option("--scored", min=1, help="Tokens of each continuation.")] = 64,
+    texts: Annotated[int, amount("--texts", "Continuations of one prompt.")] = 16,
+    prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 512,
+    scored: Annotated[int, amount("--scored", "Tokens of each continuation.", most=MOST_TOKENS)] = 64,
     model: Models = None,
     dtype: Dtypes = None,
     peer: Peers = None,
@@ -152,8 +155,8 @@ def score(
 @app.command()
 def speculate(
     drafts: Annotated[str, typer.Option("--speculate", help="What drafts.")] = "ngram(k=4)",
-    new: Annotated[int, typer.Option("--new", min=1, help="Tokens per prompt.")] = 96,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, help="Prompts side by side.")] = 1,
+    new: Annotated[int, amount("--new", "Tokens per prompt.", most=MOST_TOKENS)] = 96,
+    at_once: Annotated[int, amount("--at-once", "Prompts side by side.")] = 1,
     model: Models = None,
     dtype: Dtypes = None,
     threads: Threads = None,
@@ -173,9 +176,9 @@ def speculate(
 def overhead(
     rows: Annotated[
         list[int] | None,
-        typer.Option("--rows", min=1, help="Branches; may be repeated.", show_default="64 and 256"),
+        amount("--rows", "Branches; may be repeated.", show_default="64 and 256"),
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps that count.")] = 1000,
+    steps: Annotated[int, amount("--steps", "Steps that count.", most=MOST_TOKENS)] = 1000,
     as_json: AsJson = False,
     save: Save = None,
 ) -> None:
@@ -219,16 +222,19 @@ def _run(
 
 
 def _report(found: "Iterable[Result]", folder: Path | None, *, as_json: bool) -> None:
-    """Print, and save what was measured as soon as it was."""
+    """Print, and save what was measured as soon as it was; what stops it takes nothing of that away."""
     from .report import render, render_json
     from .store import save
 
+    folder = folder and checked_folder("--save", folder)
     results = []
-    for result in found:
-        results.append(result)
-        if folder is not None:
-            save(result, folder)
-        if not as_json:
-            typer.echo(render(result))
-    if as_json:
-        typer.echo(render_json(results))
+    try:
+        for result in found:
+            results.append(result)
+            if not as_json:
+                typer.echo(render(result))
+            if folder is not None:
+                save(result, folder)
+    finally:
+        if as_json and results:
+            typer.echo(render_json(results))

@@ -1,12 +1,27 @@
 """Options that the benchmarks share. Cheap to import: `branchwise --help` loads it."""
 
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...reasoning.cli.options import whole
+
 if TYPE_CHECKING:
     from .setting import Setting
+
+MOST_AT_ONCE = 16_384
+"""Requests of one tenant that an engine takes at once."""
+
+MOST_TOKENS = 1 << 20
+
+
+def amount(option: str, help: str, *, most: int = MOST_AT_ONCE, show_default: bool | str = True) -> Any:
+    """An option that takes a whole number from 1 to `most`."""
+    parser = whole(option, least=1, most=most)
+    return typer.Option(option, parser=parser, metavar="N", help=help, show_default=show_default)
+
 
 Models = Annotated[
     list[str] | None,
@@ -26,9 +41,9 @@ Peers = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Threads of each program.", show_default="all cores")
+    int | None, amount("--threads", "Threads of each program.", most=1024, show_default="all cores")
 ]
-Repeats = Annotated[int, typer.Option("--repeats", min=1, help="Timed runs of each; medians count.")]
+Repeats = Annotated[int, amount("--repeats", "Timed runs of each; medians count.", most=1000)]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Run the deterministic mode as well: what it costs.")
 ]
@@ -68,6 +83,9 @@ def read_settings(
     for dtype in dtypes or ():
         if dtype not in ("float32", "bfloat16"):
             raise UsageError(f"--dtype {dtype}: no such type; give float32 or bfloat16")
+    folder = default_work() if work is None else work
+    if work is not None or choices:
+        folder = checked_folder("--work", folder)
     return [
         Setting(
             model=model,
@@ -76,8 +94,23 @@ def read_settings(
             deterministic=deterministic,
             repeats=repeats,
             peers=choices,
-            work=(work or default_work()).expanduser().absolute(),
+            work=folder,
         )
         for model in models or ["reference"]
         for dtype in dtypes or ["float32"]
     ]
+
+
+def checked_folder(option: str, folder: Path) -> Path:
+    """`folder`, made if it is not there yet; `UsageError` in one line where nothing can be written in it."""
+    from ...engine.errors import UsageError
+
+    folder = folder.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise UsageError(
+            f"{option} {folder}: not a folder that can be written ({error.strerror}); name another one"
+        ) from None

@@ -22,12 +22,22 @@ def save(result: Result, folder: Path) -> Path:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """All rows in `folder`, the oldest of each benchmark first; `UsageError` for a line that is no row."""
+    """All rows in `folder`, the oldest of each benchmark first; `UsageError` where there are none, and for a
+    line that is no row."""
     rows = []
     for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        for number, line in enumerate(_read(path).splitlines(), start=1):
             try:
                 rows.append(msgspec.json.decode(line, type=Row))
             except msgspec.DecodeError as error:
                 raise UsageError(f"{path} line {number} is no row of a benchmark ({error})") from None
+    if not rows:
+        raise UsageError(f"{folder} has no rows of benchmarks; give a folder that --save filled")
     return rows
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from None

@@ -22,16 +22,22 @@ def render_table(rows: Iterable[Row]) -> str:
 
 
 def put_table(table: str, path: Path) -> None:
-    """Write the table between the two markers in the file; `UsageError` where it does not have them."""
+    """Write the table between the two markers in the file; `UsageError` where it does not have them, or
+    cannot be read or written."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no text in UTF-8; give a Markdown file") from None
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise UsageError(f"{path} has no place for the table: it needs the lines {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    try:
+        path.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror})") from None
 
 
 def _work(result: Result) -> str:
@@ -46,7 +52,8 @@ def _cells(work: str, row: Row) -> Sequence[str]:
     bound = "" if result.bound_tokens_per_s is None else f"{number(result.bound_tokens_per_s)} tokens_per_s"
     peers = "<br>".join(_peer(peer, result.work.figure) for peer in result.peers)
     machine = row.machine
-    place = f"{machine.cpu}, {machine.cores} cores, torch {machine.versions['torch']}, {row.date[:10]}"
+    torch = machine.versions.get("torch", "unknown")
+    place = f"{machine.cpu}, {machine.cores} cores, torch {torch}, {row.date[:10]}"
     return (work, _figures(result.ours), peers, bound, place)
 
 

@@ -17,6 +17,7 @@ from ...engine.text.stop import StopRule
 from ...reasoning.source import find_source
 from .arena import open_arena
 from .contender import Contender, Figures, Run
+from .options import MOST_AT_ONCE
 from .peer_choice import Space
 from .peer_models import PeerModels
 from .peer_process import PeerProcess, PeerRequest
@@ -53,6 +54,11 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds in all. A peer re-sends: it generates each step from token ids, its own prefix cache on,
         and reads every path anew for a score, by a model of the policy's size; the score itself is free."""
         source = find_source(setting.model)
+        if self.paths > MOST_AT_ONCE:
+            raise UsageError(
+                f"--beams {self.beams} times --children {self.children} are {self.paths} paths; "
+                f"give {MOST_AT_ONCE} at most"
+            )
         if self.prm is not None and setting.peers:
             raise UsageError(
                 "--prm with --peer: a peer scores with a model of the policy's size; leave one out"

@@ -35,7 +35,7 @@ def built_library() -> Path:
     compiler = find_compiler()
     try:
         path = cache_folder() / f"operators-{_digest(compiler)}.so"
-        if not path.is_file():
+        if not (path.is_file() and path.stat().st_size):  # a crash of the machine may leave an empty one
             _compile(compiler, path)
     except OSError as error:
         raise BuildError(str(error)) from None
@@ -53,8 +53,12 @@ def find_compiler() -> str:
 
 
 def cache_folder() -> Path:
-    """Where built libraries lie: private to the user, never inside the package."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Where built libraries lie: private to the user, never inside the package. Raises
+    `BuildError` where the user has none."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:  # an account without a home
+        raise BuildError(f"no cache folder ({error}); set XDG_CACHE_HOME") from None
     return Path(base) / "branchwise" / "native"
 
 
@@ -89,7 +93,9 @@ def _compile(compiler: str, path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_BUILD, check=False)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
-            raise BuildError(f"{compiler} failed: {first.strip()}")
+            raise BuildError(f"{compiler} failed: {first.strip() or f'exit status {done.returncode}'}")
+        if not Path(draft).stat().st_size:
+            raise BuildError(f"{compiler} made nothing")
         os.replace(draft, path)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{compiler} took more than {_LONGEST_BUILD} s") from None

@@ -29,14 +29,16 @@ _SIGNATURES = {
 
 def library() -> ctypes.CDLL | None:
     """The native operators, None where the torch path serves. Raises `BuildError` if the switch demands
-    them."""
+    them, or says something else."""
     switch = os.environ.get(SWITCH, "")
+    if switch not in ("", "0", "1"):
+        raise BuildError(f"{SWITCH} is {switch!r}: set it to 0 or 1, or leave it out")
     if switch == "0":
         return None
     found = _load()
     if isinstance(found, BuildError):
         if switch == "1":
-            raise found
+            raise BuildError(f"{SWITCH}=1 demands native operators, and there are none: {found}")
         return None
     return found
 

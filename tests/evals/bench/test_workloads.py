@@ -222,7 +222,9 @@ def test_a_page_without_a_place_for_the_table_is_left_alone(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing here\n")
-    assert run(["bench", "table", str(tmp_path), "--into", str(page)]) == 2
+    rows = str(tmp_path / "rows")
+    assert run(["bench", "overhead", "--rows", "1", "--steps", "1", "--save", rows]) == 0
+    assert run(["bench", "table", rows, "--into", str(page)]) == 2
     assert "has no place for the table" in capsys.readouterr().err
     assert page.read_text() == "nothing here\n"
 
@@ -230,3 +232,32 @@ def test_a_page_without_a_place_for_the_table_is_left_alone(
 def test_the_page_of_the_benchmarks_has_a_place_for_the_table() -> None:
     text = (Path(__file__).parents[3] / "evals" / "bench" / "README.md").read_text()
     assert text.index(BEGIN) < text.index(END)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["best-of-n", "--n", "0"], "--n 0: give a whole number, 1 to 16384"),
+        (["best-of-n", "--n", "9" * 30], "--n 9999"),
+        (["best-of-n", "--repeats", "0"], "--repeats 0"),
+        (["prefill", "--threads", "1000000"], "--threads 1000000"),
+        (["tree", "--beams", "16384", "--children", "2"], "32768 paths"),
+        (["overhead", "--steps", "x"], "--steps x"),
+        (["overhead", "--rows", "2", "--steps", "1", "--save", "FILE"], "--save"),
+        (["best-of-n", "--save", "FILE/below"], "--save"),
+        (["best-of-n", "--work", "FILE"], "--work"),
+        (["table", "EMPTY"], "has no rows"),
+        (["table", "FILE"], "has no rows"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_measured(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "EMPTY").mkdir()
+    placed = [str(tmp_path / one) if one.split("/")[0].isupper() else one for one in arguments]
+    assert run(["bench", *placed]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert said in written.err
+    assert written.err.count("\n") == 1

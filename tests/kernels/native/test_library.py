@@ -64,7 +64,8 @@ def test_without_a_compiler_torch_computes(
     ("script", "reason"),
     [
         ("echo 'x.cpp:1: error: no such flag' >&2; exit 1", "failed: x.cpp:1: error: no such flag"),
-        ("exit 0", ""),
+        ("exit 1", "failed: exit status 1"),
+        ("exit 0", "made nothing"),
     ],
 )
 def test_a_failed_build_falls_back_and_leaves_nothing(
@@ -74,8 +75,7 @@ def test_a_failed_build_falls_back_and_leaves_nothing(
     assert isinstance(_made(False), PagedAttention)
     (line,) = lines.calls
     assert reason in line.kwargs["reason"]
-    if reason:
-        assert list((fresh / "branchwise" / "native").iterdir()) == []
+    assert list((fresh / "branchwise" / "native").iterdir()) == []
 
 
 def test_the_switch(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
