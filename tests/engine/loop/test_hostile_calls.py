@@ -131,5 +131,7 @@ async def test_integers_of_other_libraries_are_integers(make: Callable[[list[int
     "fields", [{"threads": 0}, {"threads": 10**6}, {"block_size": 0}, {"block_size": -1}, {"sources": {}}]
 )
 async def test_an_engine_of_no_possible_size_is_refused(fields: dict[str, Any]) -> None:
+    fields = dict(fields)
+    sources = fields.pop("sources", {"policy": REFERENCE / "policy"})
     with pytest.raises(UsageError):
-        await Engine.open_models(**{"sources": {"policy": REFERENCE / "policy"}} | fields)
+        await Engine.open_models(sources, **fields)
