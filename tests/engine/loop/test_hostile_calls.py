@@ -1,6 +1,6 @@
 """Values of a wrong type or range: the caller gets one line, and nobody else notices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +27,38 @@ def _params(**fields: Any) -> ExtendParams:
     return ExtendParams(**{"sampling": GREEDY, "stop": StopRule(), "max_tokens": 3} | fields)
 
 
-WRONG: dict[str, Callable[[Engine], Any]] = {
+def _made(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
+    return kind(**fields)
+
+
+def _any(value: object) -> Any:
+    """The value without its type, which the checker would refuse."""
+    return value
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
     **{
-        f"open {value!r}": lambda engine, value=value: engine.open(value, seed=1)
+        f"open {value!r}": lambda engine, value=value: engine.open(_any(value), seed=1)
         for value in ([1.5], [NAN], ["a"], [None], "abc", 5, None, [])
     },
     **{
-        f"seed {value!r}": lambda engine, value=value: engine.open([3], seed=value)
+        f"seed {value!r}": lambda engine, value=value: engine.open([3], seed=_any(value))
         for value in (1.5, NAN, "x", None)
     },
     **{
-        f"namespace {value!r}": lambda engine, value=value: engine.open([3], seed=1, namespace=value)
+        f"namespace {value!r}": lambda engine, value=value: engine.open([3], seed=1, namespace=_any(value))
         for value in (None, 5, b"x", "\ud800")
     },
     **{
-        f"tenant {value!r}": lambda engine, value=value: engine.open([3], seed=1, tenant=value)
+        f"tenant {value!r}": lambda engine, value=value: engine.open([3], seed=1, tenant=_any(value))
         for value in (5, ("a",))
     },
     **{
-        f"fork {value!r}": lambda engine, value=value: engine.fork(engine.open([3], seed=1), value)
+        f"fork {value!r}": lambda engine, value=value: engine.fork(engine.open([3], seed=1), _any(value))
         for value in ([1.5], ["x"], [None], 5)
     },
     **{
-        f"append {value!r}": lambda engine, value=value: engine.append(engine.open([3], seed=1), value)
+        f"append {value!r}": lambda engine, value=value: engine.append(engine.open([3], seed=1), _any(value))
         for value in ([1.5], ["x"], None)
     },
     **{
@@ -71,11 +80,11 @@ WRONG: dict[str, Callable[[Engine], Any]] = {
         )
     },
     **{
-        f"score {fields!r}": lambda engine, fields=fields: ScoreParams(**fields)
+        f"score {fields!r}": lambda engine, fields=fields: _made(ScoreParams, fields)
         for fields in ({"logprobs_from": 1.5}, {"reward_at": (0.5,)}, {"order": 5}, {"priority": None})
     },
     **{
-        f"stop {fields!r}": lambda engine, fields=fields: StopRule(**fields)
+        f"stop {fields!r}": lambda engine, fields=fields: _made(StopRule, fields)
         for fields in (
             {"eos_ids": {"a"}},
             {"eos_ids": None},
@@ -86,7 +95,7 @@ WRONG: dict[str, Callable[[Engine], Any]] = {
         )
     },
     **{
-        f"{kind.__name__} {fields!r}": lambda engine, kind=kind, fields=fields: kind(**fields)
+        f"{kind.__name__} {fields!r}": lambda engine, kind=kind, fields=fields: _made(kind, fields)
         for kind, fields in (
             (Ngram, {"k": 0}),
             (Ngram, {"k": 10**6}),
