@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from functools import cache
 from operator import index
 from reprlib import repr
+from typing import TypeVar
 
 import msgspec
 
 from .errors import UsageError
+
+T = TypeVar("T")
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,4 +50,11 @@ def checked_text(name: str, value: object) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{name} is {ascii(value)[:80]}: {error.reason}; give text in Unicode") from None
+    return value
+
+
+def checked_kind(name: str, value: T, kind: type) -> T:
+    """A value of the kind that it is said to be. Raises `UsageError`."""
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is {repr(value)}: it must be {kind.__name__}")
     return value

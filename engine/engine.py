@@ -14,7 +14,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
-from .checked import checked_text, whole_numbers
+from .checked import checked_kind, checked_text, whole_numbers
 from .delivery import Deliveries
 from .errors import EngineClosed, UsageError
 from .generation import Chunk, TextStream, TokenBuffer, encoded, stream_chunks
@@ -207,10 +207,10 @@ class Engine:
     ) -> SeqId:
         """Start a sequence from token ids, at least one. See `Backend.open`."""
         self._require_open()
-        self._handles.check_model(model)
         ids = self._handles.checked_tokens(model, tokens, behind=0)
         (seed,) = whole_numbers("seeds", [seed])
         namespace, tenant = checked_text("namespace", namespace), tenant and checked_text("tenant", tenant)
+        usage = usage and checked_kind("usage", usage, EngineUsage)
         seq = SeqId(next(self._seq_ids))
         self._handles.add(seq, model, len(ids))
         command = partial(self.scheduler.open, seq, ids, seed=seed, model=model)
@@ -243,16 +243,16 @@ class Engine:
 
     def park(self, seq: SeqId) -> None:
         """A hint; may be called from a meter, and then takes effect at the next step boundary."""
-        self._loop.post(partial(self.scheduler.park, seq))
+        self._loop.post(partial(self.scheduler.park, checked_kind("sequence", seq, int)))
 
     def release(self, seq: SeqId, *, pruned: bool = False) -> None:
         """End the sequence. Idempotent, also after the engine was closed. See `Backend.release`."""
-        if self._handles.remove(seq):
+        if self._handles.remove(checked_kind("sequence", seq, int)):
             self._loop.post(partial(self.scheduler.release, seq, pruned=pruned))
 
     def unpin(self, seq: SeqId) -> None:
         """End the pin of a sequence, released or not. Idempotent."""
-        self._loop.post(partial(self.scheduler.unpin, seq))
+        self._loop.post(partial(self.scheduler.unpin, checked_kind("sequence", seq, int)))
 
     def notify(self) -> None:
         self._loop.notify()

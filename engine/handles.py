@@ -69,6 +69,7 @@ class Handles:
         """The ids; refuse those that the model does not have, and more than can ever fit behind `behind`
         others.
         """
+        self.check_model(model)
         tokens = whole_numbers("tokens", tokens)
         if not (tokens or behind):
             raise UsageError("a sequence needs at least one token; the prompt is empty")

@@ -53,6 +53,12 @@ WRONG: dict[str, Callable[[Any], Any]] = {
         f"tenant {value!r}": lambda engine, value=value: engine.open([3], seed=1, tenant=_any(value))
         for value in (5, ("a",))
     },
+    "usage": lambda engine: engine.open([3], seed=1, usage=_any(5)),
+    **{
+        f"{verb} {value!r}": lambda engine, verb=verb, value=value: getattr(engine, verb)(_any(value))
+        for verb in ("park", "release", "unpin")
+        for value in ([], None, "x")
+    },
     **{
         f"fork {value!r}": lambda engine, value=value: engine.fork(engine.open([3], seed=1), _any(value))
         for value in ([1.5], ["x"], [None], 5)
