@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .scratch import Scratch
+
 ROW_TILE = 16
 """Rows per product in deterministic mode."""
 
@@ -25,8 +27,9 @@ class Product(Protocol):
     needs_row_tile: bool
     """Whether a row's bits are its own only in products of a fixed number of rows."""
 
-    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
-        """The product, [rows, outputs]. With `row_tile`, `rows` must be a multiple of it."""
+    def __call__(self, x: Tensor, row_tile: int | None = None, work: Scratch | None = None) -> Tensor:
+        """The product, [rows, outputs]. With `row_tile`, `rows` must be a multiple of it. With `work` it may
+        lie there, until the next product does: fresh memory of this size costs more than it takes to fill."""
         ...
 
     def added(self, x: Tensor, residual: Tensor, row_tile: int | None = None) -> Tensor:
@@ -62,7 +65,7 @@ class Linear:
         self._packed = _packs(weight)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROW_TILE) if self._packed else weight
 
-    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+    def __call__(self, x: Tensor, row_tile: int | None = None, work: Scratch | None = None) -> Tensor:
         """See `Product`."""
         if row_tile is None or x.shape[0] == row_tile:
             return self._product(x)

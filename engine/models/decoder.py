@@ -15,6 +15,7 @@ from torch.nn import functional
 from ...kernels.dispatch import make_elementwise, make_linear
 from ...kernels.interface import Attention
 from ...kernels.linear import Product
+from ...kernels.scratch import Scratch
 from .config import ModelConfig
 from .head import read_head
 from .rope import rotation_table
@@ -61,6 +62,7 @@ class Decoder:
         heads = config.heads, config.kv_heads
         self._elementwise = make_elementwise(*heads, config.head_dim, dtype, device)
         self._attended = torch.empty(0)
+        self._scratch = Scratch(device)
         self._tensors = {}
 
     @property
@@ -128,13 +130,15 @@ class Decoder:
         fixed = batch.row_tile is not None
         for layer, pool in zip(self._layers, kv, strict=True):
             normed = elementwise.norm(hidden, layer.attention_norm, eps)
-            qkv = layer.qkv(normed, batch.row_tile).view(normed.shape[0], -1, self.config.head_dim)
+            qkv = layer.qkv(normed, batch.row_tile, self._scratch).view(
+                normed.shape[0], -1, self.config.head_dim
+            )
             elementwise.rotate(qkv, layer.query_norm, layer.key_norm, pool, rotation)
             query = qkv[:rows, : self.config.heads]
             attention.run(query, pool, batch.plans[layer.window], attended)
             hidden = layer.output.added(attended, hidden, batch.row_tile)
             normed = elementwise.norm(hidden, layer.mlp_norm, eps)
-            gated = elementwise.gate(layer.gate_up(normed, batch.row_tile), fixed=fixed)
+            gated = elementwise.gate(layer.gate_up(normed, batch.row_tile, self._scratch), fixed=fixed)
             hidden = layer.down.added(gated, hidden, batch.row_tile)
         return hidden
 

@@ -12,12 +12,16 @@ HEADER = ("work", "branchwise", "peers", "bound", "machine, date")
 
 
 def render_table(rows: Iterable[Row]) -> str:
-    """The latest row of each work (its sizes, model, type and threads), in the order in which they first
-    came."""
+    """The latest row of each work (its sizes, model, type and threads) with each peer's latest figures, in
+    the order in which they first came. A peer's ratio is that of its own run."""
     latest: dict[str, Row] = {}
+    peers: dict[str, dict[str, Measured]] = {}
     for row in rows:
-        latest[_work(row.result)] = row
-    lines = [HEADER, ("---",) * len(HEADER), *(_cells(work, row) for work, row in latest.items())]
+        work = _work(row.result)
+        latest[work] = row
+        peers.setdefault(work, {}).update({peer.name: peer for peer in row.result.peers})
+    cells = (_cells(work, row, peers[work].values()) for work, row in latest.items())
+    lines = [HEADER, ("---",) * len(HEADER), *cells]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -47,10 +51,10 @@ def _work(result: Result) -> str:
     return f"{work.bench}: {sizes}; {work.model} {work.dtype}{mode}, {work.threads} threads"
 
 
-def _cells(work: str, row: Row) -> Sequence[str]:
+def _cells(work: str, row: Row, measured: Iterable[Measured]) -> Sequence[str]:
     result = row.result
     bound = "" if result.bound_tokens_per_s is None else f"{number(result.bound_tokens_per_s)} tokens_per_s"
-    peers = "<br>".join(_peer(peer, result.work.figure) for peer in result.peers)
+    peers = "<br>".join(_peer(peer, result.work.figure) for peer in measured)
     machine = row.machine
     torch = machine.versions.get("torch", "unknown")
     place = f"{machine.cpu}, {machine.cores} cores, torch {torch}, {row.date[:10]}"

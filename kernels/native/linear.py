@@ -56,9 +56,12 @@ class NativeLinear:
         self._is_bfloat = int(unit == 2)
         self._scratch = Scratch()
 
-    def __call__(self, x: Tensor, row_tile: int | None = None) -> Tensor:
+    def __call__(self, x: Tensor, row_tile: int | None = None, work: Scratch | None = None) -> Tensor:
         """The product, [rows, outputs], of `x` [rows, inputs]."""
-        return self._product(x, None, x.new_empty(x.shape[0], self._outputs))
+        size = (x.shape[0], self._outputs)
+        return self._product(
+            x, None, x.new_empty(size) if work is None else work.take("product", size, x.dtype)
+        )
 
     def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
         """See `Product.wide`: never rounded to the weight's type."""
