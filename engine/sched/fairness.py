@@ -46,11 +46,11 @@ class StepShares:
 
 
 class Fairness:
-    """Deficits of the tenants that have more to do than they got.
+    """Deficits of the tenants, while one of them has more to do than it got.
 
-    While several tenants are *backlogged*, each earns an equal part of the rows that they got together, pays
-    for its own, and carries the difference into the next step. Rows that one cannot use go to the others at
-    no charge: a tenant that is alone has the whole step. Nothing here runs while one tenant is active.
+    Each earns its fair part of the rows that all got together, pays for its own, and carries the difference
+    into the next step. Rows that one cannot use go to the others at no charge: a tenant that is alone has
+    the whole step. Nothing here runs while one tenant is active.
     """
 
     def __init__(self, board: Board) -> None:
@@ -73,15 +73,14 @@ class Fairness:
         """The step is planned: carry the deficits of those that wanted more."""
         spent = shares.spent
         self._usual_rows += (spent.total() - self._usual_rows) / USUAL_STEPS
-        backlogged = [tenant for tenant, rows in self._demands.items() if spent[tenant] < rows]
-        if len(backlogged) < 2:
+        if all(spent[tenant] >= rows for tenant, rows in self._demands.items()):
             self._deficits = {}
             return
-        earned = sum(spent[tenant] for tenant in backlogged) / len(backlogged)
+        earned = fair_parts(sum(spent[tenant] for tenant in self._demands), self._demands)
         most = CARRIED_STEPS * self._usual_rows
         self._deficits = {
-            tenant: min(max(self._deficits.get(tenant, 0.0) + earned - spent[tenant], -most), most)
-            for tenant in backlogged
+            tenant: min(max(self._deficits.get(tenant, 0.0) + part - spent[tenant], -most), most)
+            for tenant, part in earned.items()
         }
 
     def in_turn(self, requests: Iterable[Request]) -> Iterator[Request]:
@@ -112,6 +111,15 @@ class Fairness:
                 prefilled.add(holder.id)
             demands[tenant] = min(known + rows, max_rows + 1)
         return demands
+
+
+def fair_parts(rows: float, demands: Mapping[str, int]) -> dict[str, float]:
+    """Equal parts of `rows`, but to nobody more than its demand while others want more (max-min fairness)."""
+    parts: dict[str, float] = {}
+    for tenant, demand in sorted(demands.items(), key=lambda item: item[1]):
+        parts[tenant] = min(float(demand), rows / (len(demands) - len(parts)))
+        rows -= parts[tenant]
+    return parts
 
 
 def divided(rows: int, demands: Mapping[str, int], deficits: Mapping[str, float]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import pytest
 from branchwise.engine.errors import QueueFullError
 from branchwise.engine.protocol import ExtendParams, ScoreParams, SeqId
 from branchwise.engine.sampling.params import SamplingParams
-from branchwise.engine.sched.fairness import divided
+from branchwise.engine.sched.fairness import divided, fair_parts
 from branchwise.engine.sched.limits import StepLimits
 from branchwise.engine.text.stop import StopRule
 from hypothesis import given
@@ -214,3 +214,25 @@ def test_no_row_is_lost_and_none_given_twice(
     shares = divided(rows, demands, deficits)
     assert sum(shares.values()) == min(rows, sum(demands.values()))
     assert all(0 <= shares[tenant] <= demands[tenant] for tenant in demands)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("tenants", [2, 3, 5])
+def test_one_decode_each_takes_turns_where_a_step_has_fewer_rows_than_tenants(
+    rows: int, tenants: int
+) -> None:
+    """Whoever got all it wanted in a step pays for it in the next."""
+    rig = plain_rig(400, 4, StepLimits(max_rows=rows))
+    loads = [Load(rig, f"t{index}", prompt=6, tokens=40, width=1) for index in range(tenants)]
+    history = rows_by_step(rig, loads, 400)
+    for load in loads:
+        for first in range(len(history) - WINDOW):
+            window = history[first : first + WINDOW]
+            got = sum(step[load.tenant] for step in window)
+            assert got >= 0.9 * sum(sum(step.values()) for step in window) / tenants
+
+
+def test_fair_parts_leave_nobody_less_than_an_equal_part_of_what_it_wants() -> None:
+    assert fair_parts(1, {"a": 1, "b": 1}) == {"a": 0.5, "b": 0.5}
+    assert fair_parts(10, {"a": 2, "b": 11, "c": 11}) == {"a": 2.0, "b": 4.0, "c": 4.0}
+    assert fair_parts(5, {"a": 2, "b": 3}) == {"a": 2.0, "b": 3.0}
