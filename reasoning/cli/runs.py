@@ -30,10 +30,10 @@ async def run_one(problem: str, opening: Opening, asking: Asking, printing: Prin
     console = Console()
     async with Reasoner.open(**msgspec.structs.asdict(opening)) as reasoner:
         say = log.info if printing.json else typer.echo
-        for line in asking_lines(asking.strategy, asking.budget):
-            say(line)
         if reasoner.memory_plan is not None:
             say(memory_line(reasoner.memory_plan))
+        for line in asking_lines(asking.strategy, asking.budget):
+            say(line)
         view = SearchView(problem, asking.budget) if console.is_terminal and not printing.json else None
         # Printed before anything else can fail or be interrupted: the engine's end, the graph's file.
         async with interruptible(console.show_cursor) as interrupt:
