@@ -120,7 +120,7 @@ class Engine:
         dtype: str = "float32",
         device: str = "cpu",
         kv_memory: int | None = None,
-        block_size: int = 16,
+        block_size: int | None = None,
         max_model_len: int | None = None,
         max_step_tokens: int = 2048,
         deterministic: bool = False,

@@ -49,3 +49,11 @@ class NumericsError(StepFailed):
 
 class EngineClosed(BranchwiseError):
     """The engine was closed while, or before, the request ran."""
+
+
+class ServerFailed(StepFailed):
+    """A remote server refused a request, or its reply cannot be read; others go on."""
+
+
+class ServerLost(ServerFailed):
+    """No server of a remote model answers, after all tries: the search cannot go on there."""

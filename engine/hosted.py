@@ -65,6 +65,7 @@ def capabilities_of(infos: Iterable[ModelInfo]) -> Capabilities:
         kv_account=True,
         seeds=True,
         speculates=True,
+        constrains=True,
     )
 
 

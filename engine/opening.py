@@ -2,7 +2,7 @@
 got.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +10,13 @@ import anyio.to_thread
 import structlog
 import torch
 
+from ..kernels.choice import ChoiceError, Family, family
 from ..kernels.native.build import BuildError
 from ..kernels.native.library import library
 from .errors import CapacityError, ModelLoadError, UsageError
 from .exec.cache import KvCache, bytes_per_block
 from .exec.packed_check import check_packed
+from .exec.probe import CudaGauge, Gauge, step_bytes
 from .exec.runner import Runner
 from .exec.threads import fastest_threads
 from .hosted import EngineModel
@@ -25,8 +27,12 @@ log = structlog.get_logger(__name__)
 CPU_KV_BYTES = 1 << 30
 """KV memory on the CPU unless told otherwise. Pages that are never written take no memory."""
 
-GPU_KV_SHARE = 0.85
-"""Share of the memory that is free after loading the weights; the rest is for activations."""
+GPU_RESERVE_BYTES = 1 << 30
+"""GPU memory that stays free beside weights, steps and KV: recorded passes keep work memory of their own, and
+libraries take some when they are first used."""
+
+CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 16, 32
+"""Positions per KV block unless told otherwise; of a block on the GPU the kernels read whole tiles."""
 
 MOST_THREADS = 1024
 
@@ -40,7 +46,7 @@ def load_models(
     dtype: str = "float32",
     device: str = "cpu",
     kv_memory: int | None = None,
-    block_size: int = 16,
+    block_size: int | None = None,
     max_model_len: int | None = None,
     max_rows: int = 2048,
     deterministic: bool = False,
@@ -55,13 +61,12 @@ def load_models(
     adapters = adapters or {}
     if not sources:
         raise UsageError("no model is named; name at least the policy")
+    target = torch.device(device)
+    if block_size is None:
+        block_size = CPU_BLOCK_SIZE if target.type == "cpu" else GPU_BLOCK_SIZE
     if block_size < 1:
         raise UsageError(f"block_size is {block_size}; it must be at least 1 position")
-    if device == "cpu":
-        try:
-            library()
-        except BuildError as error:
-            raise UsageError(str(error)) from None
+    _check_kernels(target)
     for role in adapters:
         if role not in sources:
             raise UsageError(f"an adapter for {role!r}, which is not open; open are {', '.join(sources)}")
@@ -78,8 +83,15 @@ def load_models(
     }
     for model in loaded.values():
         check_packed(model)
-    budget = kv_memory if kv_memory is not None else default_kv_memory(torch.device(device))
-    num_blocks = blocks_in(budget, list(loaded.values()), block_size)
+    if kv_memory is None:
+        kv_memory = default_kv_memory(
+            list(loaded.values()),
+            None if target.type == "cpu" else CudaGauge(target),
+            block_size=block_size,
+            max_rows=max_rows,
+            deterministic=deterministic,
+        )
+    num_blocks = blocks_in(kv_memory, list(loaded.values()), block_size)
     return {
         role: _engine_model(role, model, num_blocks, block_size, max_rows, deterministic=deterministic)
         for role, model in loaded.items()
@@ -101,12 +113,34 @@ async def use_threads(threads: int | None, models: Mapping[str, EngineModel]) ->
     torch.set_num_threads(threads)
 
 
-def default_kv_memory(device: torch.device) -> int:
-    """Bytes of KV memory when none are asked for."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(free * GPU_KV_SHARE)
-    return CPU_KV_BYTES
+def default_kv_memory(
+    models: Sequence[LoadedModel],
+    gauge: Gauge | None,
+    *,
+    block_size: int,
+    max_rows: int,
+    deterministic: bool,
+) -> int:
+    """Bytes of KV memory when none are asked for: on a GPU, watched by `gauge`, what is free once the weights
+    are loaded, less what steps take."""
+    if gauge is None:
+        return CPU_KV_BYTES
+    taken = sum(
+        step_bytes(model, gauge, block_size=block_size, max_rows=max_rows, deterministic=deterministic)
+        for model in models
+    )
+    found = gauge.free_bytes() - taken - GPU_RESERVE_BYTES
+    log.info("gpu memory", step_megabytes=round(taken / 1e6, 1), kv_megabytes=round(found / 1e6, 1))
+    return max(0, found)
+
+
+def _check_kernels(device: torch.device) -> None:
+    """Raises `UsageError` for kernels that were asked for and cannot be had."""
+    try:
+        if family(device) is Family.NATIVE:
+            library()
+    except (BuildError, ChoiceError) as error:
+        raise UsageError(str(error)) from None
 
 
 def blocks_in(kv_memory: int, models: list[LoadedModel], block_size: int) -> int:

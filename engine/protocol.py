@@ -8,7 +8,7 @@ the order of their calls before the next step is planned. `extend` and `score` w
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 
 import msgspec
 
@@ -16,6 +16,7 @@ from .checked import Checked
 from .drafting.params import Speculate
 from .sampling.detail import Alternatives, TokenStats
 from .sampling.params import SamplingParams
+from .text.grammar import Constraint
 from .text.profile import ModelProfile
 from .text.step_format import StepFormat
 from .text.stop import Stop, StopRule
@@ -25,7 +26,8 @@ SeqId = NewType("SeqId", int)
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a back end can do and know. A figure that it cannot know is reported as null, never as 0."""
+    """What a back end can do and know. A figure that it cannot know is reported as null, never as 0. Without
+    `flops` the work of a model is not known, and no budget of it can be kept."""
 
     score_logprob: bool = False
     score_reward: bool = False
@@ -34,6 +36,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     kv_account: bool = False
     seeds: bool = False
     speculates: bool = False
+    flops: bool = True
+    constrains: bool = False
 
 
 class ModelCost(msgspec.Struct, frozen=True):
@@ -134,6 +138,7 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     Positions unless named otherwise. Each computed row is one of prefill, decode, score, recomputed and
     draft (`draft_tokens`); `accepted_tokens` are those drafts that stayed, the others were wasted.
     `kv_peak_tokens` counts a shared position once, `kv_unshared_peak_tokens` once per sequence that holds it.
+    `unknown` names the figures that this back end cannot know: they are reported as null.
     """
 
     computed_flops: int = 0
@@ -151,13 +156,16 @@ class EngineUsage(msgspec.Struct, kw_only=True):
     kv_unshared_tokens: int = 0
     kv_peak_tokens: int = 0
     kv_unshared_peak_tokens: int = 0
+    unknown: tuple[str, ...] = ()
 
 
 class ExtendParams(Checked, frozen=True, kw_only=True):
     """How to extend a sequence: `max_tokens` bounds the tokens sampled; `order` sorts the requests of one
     search, and of one tenant's requests those with a higher `priority` go first. `speculate` changes charges
     never, and tokens only where it asks for the ratio test: else only how many steps they take. A back end
-    without `Capabilities.speculates` does not get one. Raises `UsageError` for a value of another type.
+    without `Capabilities.speculates` does not get one, and one without `Capabilities.constrains` no
+    `constraint`: only tokens that fit it are drawn, and the extension ends (stop "answer") where it is
+    complete. Raises `UsageError` for a value of another type.
     """
 
     sampling: SamplingParams
@@ -166,6 +174,7 @@ class ExtendParams(Checked, frozen=True, kw_only=True):
     order: tuple[int, ...] = ()
     speculate: Speculate | None = None
     priority: int = 0
+    constraint: Constraint | None = None
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,4 +316,19 @@ class Backend(Protocol):
 
     def notify(self) -> None:
         """Tell the engine that a meter which deferred work may now grant it."""
+        ...
+
+
+@runtime_checkable
+class Pinning(Protocol):
+    """A back end that keeps prefixes in its cache on demand."""
+
+    async def pin(self, seq: SeqId, ttl_s: float) -> Pinned:
+        """Keep the KV of the sequence as it stands now, its whole blocks, for `ttl_s` seconds, also after its
+        release. A second pin takes the place of the first. Raises `CapacityError` where pins keep too much
+        already."""
+        ...
+
+    def unpin(self, seq: SeqId) -> None:
+        """End the pin of a sequence, released or not. Idempotent."""
         ...

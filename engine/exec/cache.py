@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.dispatch import make_mover
 from ..models.step_model import AttentionShape
 
 
@@ -30,16 +31,17 @@ class KvCache:
         self._kv_heads = shape.kv_heads
         sizes = (shape.layers, 2, num_blocks, shape.kv_heads, block_size, shape.head_dim)
         self.blocks = _zeros(sizes, dtype, device)
+        self._mover = make_mover(device, shape.kv_heads * block_size * shape.head_dim, dtype)
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in all layers; no target is also a source."""
         device = self.blocks.device
-        content = self.blocks.index_select(2, torch.tensor(sources, device=device))
-        self.blocks.index_copy_(2, torch.tensor(targets, device=device), content)
+        places = torch.tensor((sources, targets)).to(device)
+        self._mover.copy(self.blocks, *places)
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Zero whole blocks in all layers."""
-        self.blocks.index_fill_(2, torch.tensor(blocks, device=self.blocks.device), 0)
+        self._mover.clear(self.blocks, torch.tensor(blocks).to(self.blocks.device))
 
     def slots(self, blocks: Tensor, offsets: Tensor) -> Tensor:
         """Rows of a layer's pool seen as [2 * num_blocks * kv_heads * block_size, head_dim] for positions at

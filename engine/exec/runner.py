@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,12 +14,15 @@ from ...kernels.linear import ROW_TILE
 from ...kernels.tables import RowSpan
 from ..errors import CapabilityError
 from ..models.open import LoadedModel
-from ..models.step_model import Batch
 from ..protocol import SeqId
-from ..sampling.sampler import Drawing, NoToken, Sampler, Token
+from ..sampling.device_sampler import DeviceSampler, make_sampler
+from ..sampling.sampler import Drawing, NoToken, Token
 from ..sampling.target import Draw
-from ..sched.plan import TRASH_BLOCK, Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
+from ..sched.plan import Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
 from .cache import KvCache, bytes_per_block
+from .passes import EagerPasses, Passes, step_rows
+from .recorded import RecordedPasses, Recorder, make_recorder
+from .side_stream import SideStream
 
 _SCORE_ROWS = 256
 """Rows whose logits stand at once while log-probabilities are taken: bounds memory at 256 * vocabulary * 4
@@ -48,6 +50,7 @@ class Runner:
     With `deterministic` a row's results are bitwise the same alone or in any batch, for any chunking of a
     prefill, with KV shared or not (design section 4, rule 11). `max_rows` is the largest number of rows of a
     step. `cache` is the KV memory of a runner that this one replaces; without it there is a new one.
+    `recorder` records passes; None: on a GPU, CUDA graphs do.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Runner:
         max_rows: int = 2048,
         cache: KvCache | None = None,
         sampler: Drawing | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._model = model
         self._decoder = model.decoder
@@ -84,10 +88,28 @@ class Runner:
         chunk = key_chunk(model.info.max_model_len, block_size)
         windows = set(attention.windows)
         self._attention = make_attention(
-            shape, chunk, windows, model.decoder.dtype, device, deterministic=deterministic
+            shape,
+            chunk,
+            windows,
+            model.decoder.dtype,
+            device,
+            longest=model.info.max_model_len,
+            max_rows=max_rows,
+            deterministic=deterministic,
         )
-        self._sampler = sampler or Sampler(model.decoder.columns, device)
+        self._side = SideStream(device)
+        self._passes = self._make_passes(make_recorder(device) if recorder is None else recorder)
+        self._sampler = sampler or make_sampler(model.decoder.columns, device)
+        # How a fused head computes a row depends on how many there are.
+        draws = self._sampler
+        self._fuser = draws if isinstance(draws, DeviceSampler) and not deterministic else None
         self._kept: dict[SeqId, Tensor] = {}
+
+    def _make_passes(self, recorder: Recorder | None) -> Passes:
+        parts = self._decoder, self.cache, self._attention, self._row_tile
+        if recorder is None or not self._decoder.fixed_memory:
+            return EagerPasses(*parts)
+        return RecordedPasses(*parts, recorder=recorder, max_rows=self._max_rows)
 
     @property
     def model(self) -> LoadedModel:
@@ -111,11 +133,13 @@ class Runner:
     def execute(self, plan: ModelPlan) -> ModelResult:
         """Run one step. `drawn` has the samples of spans first, in plan order, then the kept samples."""
         if plan.copies:
-            self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
+            with self._side.work():
+                self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
         for seq in plan.forget:
             self._kept.pop(seq, None)
         with torch.inference_mode():
             packed, hidden = self._forward(plan.spans)
+            self._side.join()
             scores = self._scores(plan.spans, packed, hidden)
             drawn, not_drawn = self._draw(plan, packed, hidden)
             self._wipe_unsound_drafts(plan.spans, not_drawn)
@@ -126,12 +150,12 @@ class Runner:
         if not spans:
             return _Packed([], [], 0), torch.empty(0)
         ragged = [RowSpan(span.start, len(span.tokens), span.blocks) for span in spans]
-        step = self._attention.plan(ragged)
-        packed = self._pack(spans, step.order)
+        planned = self._attention.plan(ragged)
+        packed = self._pack(spans, planned.order)
         self._clear_started(packed.spans)
-        tokens, positions, slots = self._rows(packed)
-        batch = Batch(tokens, positions, slots, step.by_window, self._row_tile)
-        return packed, self._decoder.forward(batch, self.cache.blocks, self._attention)
+        rows = step_rows(packed.spans, packed.rows, self.cache.block_size)
+        self._side.join()
+        return packed, self._passes.forward(rows, planned)
 
     def _pack(self, spans: Sequence[Span], order: Sequence[int]) -> _Packed:
         chosen = [spans[index] for index in order]
@@ -144,6 +168,8 @@ class Runner:
         return _Packed(chosen, first_row, rows)
 
     def _clear_started(self, spans: Sequence[Span]) -> None:
+        if self._attention.masks_loads:
+            return
         size = self.cache.block_size
         started = [
             block
@@ -154,30 +180,6 @@ class Runner:
         ]
         if started:
             self.cache.clear(started)
-
-    def _rows(self, packed: _Packed) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens and positions (padded to the row tile), and KV slots of the rows that are real."""
-        size, rows = self.cache.block_size, packed.rows
-        padded = rows if self._row_tile is None else -(-rows // self._row_tile) * self._row_tile
-        tokens, positions = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
-        blocks = np.empty(rows, np.int64)
-        for span, first in zip(packed.spans, packed.first_row, strict=True):
-            count = len(span.tokens)
-            if count == 1:
-                tokens[first], positions[first] = span.tokens[0], span.start
-                blocks[first] = (
-                    span.blocks[span.start // size] if span.start >= span.write_from else TRASH_BLOCK
-                )
-                continue
-            where, last = slice(first, first + count), span.start + count
-            tokens[where] = span.tokens
-            positions[where] = np.arange(span.start, last)
-            blocks[where] = np.asarray(span.blocks, np.int64)[positions[where] // size]
-            blocks[first : first + min(max(span.write_from - span.start, 0), count)] = TRASH_BLOCK
-        offsets = torch.from_numpy(positions[:rows] % size)
-        device = self._decoder.device
-        slots = self.cache.slots(torch.from_numpy(blocks), offsets).to(device)
-        return torch.from_numpy(tokens).to(device), torch.from_numpy(positions).to(device), slots
 
     def _scores(self, spans: Sequence[Span], packed: _Packed, hidden: Tensor) -> tuple[SpanScores, ...]:
         """Rewards and log-probabilities of the spans that ask, in plan order."""
@@ -213,7 +215,12 @@ class Runner:
         return values.double().sigmoid().where(values.isfinite(), math.nan).tolist()
 
     def _logprobs(self, hidden: Tensor, rows: Sequence[int], targets: Sequence[int]) -> list[float]:
-        """Natural-log probability of `targets` at `rows`, a bounded number of logit rows at a time."""
+        """Natural-log probability of `targets` at `rows`; with a head that writes logits, of a bounded number
+        at a time."""
+        head = self._decoder.fused_head
+        if rows and head is not None:
+            index, chosen = torch.tensor((rows, targets)).to(hidden.device)
+            return head.logprobs(hidden.index_select(0, index), chosen).tolist()
         results: list[float] = []
         for first in range(0, len(rows), _SCORE_ROWS):
             part = slice(first, first + _SCORE_ROWS)
@@ -240,11 +247,12 @@ class Runner:
                 row = places.setdefault(base + sample.position - 1, len(places))
                 samples.append(sample)
                 draws.append(_draw_from(row, sample))
+        if self._fuser is not None and draws and not (keeping or plan.kept_samples):
+            found = self._fuser.draw_fused(self._decoder.fused_head, hidden, list(places), draws)
+            if found is not None:
+                return _sorted_out(samples, found)
         if places:
-            rows = list(places)
-            if rows != list(range(hidden.shape[0])):
-                hidden = hidden.index_select(0, torch.tensor(rows, device=hidden.device))
-            logits = self._decoder.head(hidden, self._row_tile)
+            logits = self._passes.head(hidden, list(places))
             parts.append(logits)
             for seq, row in keeping.items():
                 self._kept[seq] = logits[row].clone()

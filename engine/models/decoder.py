@@ -17,6 +17,7 @@ from ...kernels.interface import Attention
 from ...kernels.linear import Product
 from ...kernels.scratch import Scratch
 from .config import ModelConfig
+from .fused import FusedRows, fused_rows
 from .head import read_head
 from .rope import rotation_table
 from .step_model import AttentionShape, Batch
@@ -78,6 +79,10 @@ class Decoder:
         return True
 
     @property
+    def fixed_memory(self) -> bool:
+        return True
+
+    @property
     def needs_row_tile(self) -> bool:
         return any(layer.qkv.needs_row_tile or layer.down.needs_row_tile for layer in self._layers)
 
@@ -128,19 +133,28 @@ class Decoder:
             self._attended = hidden.new_zeros((hidden.shape[0], width))
         attended = self._attended[: hidden.shape[0]]
         fixed = batch.row_tile is not None
-        for layer, pool in zip(self._layers, kv, strict=True):
-            normed = elementwise.norm(hidden, layer.attention_norm, eps)
+        normed = elementwise.norm(hidden, self._layers[0].attention_norm, eps)
+        for layer, following, pool in zip(self._layers, (*self._layers[1:], None), kv, strict=True):
             qkv = layer.qkv(normed, batch.row_tile, self._scratch).view(
                 normed.shape[0], -1, self.config.head_dim
             )
             elementwise.rotate(qkv, layer.query_norm, layer.key_norm, pool, rotation)
             query = qkv[:rows, : self.config.heads]
             attention.run(query, pool, batch.plans[layer.window], attended)
-            hidden = layer.output.added(attended, hidden, batch.row_tile)
-            normed = elementwise.norm(hidden, layer.mlp_norm, eps)
+            hidden, normed = elementwise.join(
+                layer.output, attended, hidden, layer.mlp_norm, eps, batch.row_tile
+            )
             gated = elementwise.gate(layer.gate_up(normed, batch.row_tile, self._scratch), fixed=fixed)
-            hidden = layer.down.added(gated, hidden, batch.row_tile)
+            if following is None:
+                return layer.down.added(gated, hidden, batch.row_tile)
+            hidden, normed = elementwise.join(
+                layer.down, gated, hidden, following.attention_norm, eps, batch.row_tile
+            )
         return hidden
+
+    @property
+    def fused_head(self) -> FusedRows | None:
+        return fused_rows(self._head, self._normed)
 
     def head(self, hidden: Tensor, row_tile: int | None) -> Tensor:
         """Logits (or label values) fp32 [rows, columns] of `hidden` [rows, hidden] as `forward` returned
@@ -148,5 +162,8 @@ class Decoder:
         rows = hidden.shape[0]
         if row_tile is not None and rows % row_tile:
             hidden = functional.pad(hidden, (0, 0, 0, -rows % row_tile))
-        normed = self._elementwise.norm(hidden, self._norm, self.config.rms_eps)
-        return self._head.wide(normed, row_tile)[:rows]
+        return self._head.wide(self._normed(hidden), row_tile)[:rows]
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        """`hidden` [rows, hidden] as the head takes it; the next call may overwrite it."""
+        return self._elementwise.norm(hidden, self._norm, self.config.rms_eps)

@@ -16,6 +16,7 @@ from ..errors import ModelLoadError
 from ..text.tokenizer import HfTokenizer
 from .config import ModelConfig, parse_config
 from .ggml_vocabulary import read_tokenizer, tokenizer_documents
+from .gguf_header import check_header
 from .weights import check_tensors, digest
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -110,6 +111,7 @@ def _open(path: Path) -> gguf.GGUFReader:
     if not path.is_file():
         raise ModelLoadError(f"no file at {path}; give a .gguf file, or a folder with safetensors")
     try:
+        check_header(path)
         return gguf.GGUFReader(path)
     except Exception as error:
         raise _damaged(path, error) from None

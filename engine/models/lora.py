@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import ModelLoadError
+from ..user_path import user_path
 from .weights import digest
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -60,7 +61,7 @@ def merge_adapter(tensors: Mapping[str, Tensor], folder: str | Path | None) -> M
     `tensors` stay as they are. Changed weights are fp32. Raises `ModelLoadError` in one line."""
     if folder is None:
         return Merged(dict(tensors), "")
-    path = Path(folder).expanduser()
+    path = user_path(folder)
     config = read_adapter_config(path)
     stored = _read_factors(path / _WEIGHTS)
     factors = _by_module(stored, path)

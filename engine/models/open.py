@@ -17,6 +17,7 @@ from ..sched.step_budget import is_out_of_memory
 from ..text.profile import FolderNotes, load_profile, read_notes
 from ..text.step_format import Scorer, StepFormat, step_format
 from ..text.tokenizer import HfTokenizer
+from ..user_path import user_path
 from .config import HeadConfig, as_ids, family_of, parse_config, read_fields
 from .decoder import Decoder
 from .folder import read_tensors
@@ -68,7 +69,7 @@ def open_model(
 
     Raises `ModelLoadError`, in one line, for anything missing, damaged or not supported.
     """
-    path = Path(source).expanduser()
+    path = user_path(source)
     kind, target = _dtype(dtype), torch.device(device)
     if path.suffix == ".gguf":
         opened = _open_file(path, kind, target, adapter)
@@ -94,7 +95,7 @@ def open_model(
         cost=facts.cost,
         tokenizer=tokenizer,
         profile=load_profile(tokenizer, opened.notes.profile, eos_ids, str(path / "branchwise.json")),
-        sampling=_sampling(opened.generation, path),
+        sampling=default_sampling(opened.generation, path),
         weights_digest=opened.weights_digest,
         adapter_digest=opened.adapter_digest,
         steps=_steps(opened.scorer, tokenizer, path),
@@ -143,7 +144,7 @@ def _open_folder(path: Path, dtype: torch.dtype, device: torch.device, adapter: 
     fields = read_fields(path)
     tensors = unwrapped(read_tensors(path))
     tokenizer = HfTokenizer.open(path)
-    notes = read_notes(_json(path / "branchwise.json"), str(path / "branchwise.json"))
+    notes = read_notes(read_json(path / "branchwise.json"), str(path / "branchwise.json"))
     scorer = find_scorer(fields, tensors, notes.scorer, path)
     head = head_config(scorer, fields, tensors, tokenizer)
     merged = merge_adapter(tensors, adapter)
@@ -152,7 +153,7 @@ def _open_folder(path: Path, dtype: torch.dtype, device: torch.device, adapter: 
         facts=facts,
         build=build,
         tokenizer=tokenizer,
-        generation=_json(path / "generation_config.json"),
+        generation=read_json(path / "generation_config.json"),
         notes=notes,
         weights_digest=digest(tensors.items()),
         adapter_digest=merged.adapter_digest,
@@ -207,7 +208,7 @@ def _length(wanted: int | None, trained: int) -> int:
     return wanted
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, empty where there is no file."""
     if not path.is_file():
         return {}
@@ -220,7 +221,7 @@ def _json(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _sampling(generation: dict[str, Any], path: Path) -> SamplingParams:
+def default_sampling(generation: dict[str, Any], path: Path) -> SamplingParams:
     """The model's own defaults. As in transformers, `do_sample: false` or its absence says nothing about a
     search: only the fields that are given count."""
     given = {field: generation[field] for field in _SAMPLED if generation.get(field) is not None}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.interface import Attention
 from ..protocol import ModelCost
+from .fused import FusedRows
 
 
 class AttentionShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +58,8 @@ class Batch:
 class StepModel(Protocol):
     """A model with its weights. `columns` is the width of what `head` returns; `fixed_rows` whether it can
     serve the deterministic mode, and `needs_row_tile` whether its products must then have a fixed number of
-    rows."""
+    rows; `fixed_memory` whether a pass can be recorded: all memory that it keeps from pass to pass stays
+    where it is, once the largest pass was run."""
 
     dtype: torch.dtype
     device: torch.device
@@ -73,6 +75,14 @@ class StepModel(Protocol):
 
     @property
     def needs_row_tile(self) -> bool: ...
+
+    @property
+    def fixed_memory(self) -> bool: ...
+
+    @property
+    def fused_head(self) -> FusedRows | None:
+        """The head without logits, where there is one."""
+        ...
 
     def forward(self, batch: Batch, kv: Tensor, attention: Attention) -> Tensor:
         """Hidden states [rows, hidden] as `head` takes them; writes keys and values into `kv` [layers, 2,

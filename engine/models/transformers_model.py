@@ -24,6 +24,8 @@ class TransformersModel:
 
     fixed_rows = False
     needs_row_tile = False
+    fixed_memory = False
+    fused_head = None
 
     def __init__(self, model: Any, device: torch.device, label_ids: tuple[int, ...] = ()) -> None:
         """Takes over `model`, a `PreTrainedModel` with a causal backbone; `ModelLoadError` says what about it

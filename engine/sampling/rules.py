@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..text.grammar import GrammarState
 from .counts import TokenCounts
 from .params import SamplingParams
 
@@ -25,7 +26,7 @@ class Penalties(NamedTuple):
 
 class RowRules(NamedTuple):
     """Ids are int64 arrays, `bias` is fp32 beside `bias_ids`. `end_ids` can be drawn for the positions from
-    `first_end` on only."""
+    `first_end` on only. `grammar` is behind all that the sequence holds."""
 
     bias_ids: np.ndarray
     bias: np.ndarray
@@ -33,6 +34,7 @@ class RowRules(NamedTuple):
     penalties: Penalties | None
     end_ids: np.ndarray
     first_end: int
+    grammar: GrammarState | None = None
 
     def holds_back(self, position: int) -> bool:
         """Whether end ids cannot be drawn for `position`."""
@@ -41,11 +43,15 @@ class RowRules(NamedTuple):
     def changes(self, position: int) -> bool:
         """Whether the row that `position` is drawn from differs from the raw one."""
         always = len(self.bias_ids) > 0 or self.allowed is not None or self.penalties is not None
-        return always or self.holds_back(position)
+        return always or self.grammar is not None or self.holds_back(position)
 
 
 def row_rules(
-    params: SamplingParams, end_ids: Collection[int], prompt_length: int, counts: TokenCounts | None
+    params: SamplingParams,
+    end_ids: Collection[int],
+    prompt_length: int,
+    counts: TokenCounts | None,
+    grammar: GrammarState | None = None,
 ) -> RowRules | None:
     """The rules of a request on a sequence with that prompt; None where it draws from the raw rows.
 
@@ -57,7 +63,7 @@ def row_rules(
         penalties = Penalties(
             params.repetition_penalty, params.presence_penalty, params.frequency_penalty, counts
         )
-    if not (params.logit_bias or params.allowed_tokens or penalties or params.min_tokens):
+    if not (params.logit_bias or params.allowed_tokens or penalties or params.min_tokens or grammar):
         return None
     return RowRules(
         bias_ids=np.array(list(params.logit_bias), np.int64),
@@ -66,4 +72,5 @@ def row_rules(
         penalties=penalties,
         end_ids=np.array(sorted(end_ids), np.int64),
         first_end=prompt_length + params.min_tokens,
+        grammar=grammar,
     )

@@ -80,7 +80,7 @@ class Sampler:
         details = told(Rows(logits, normaliser, target), [draw.params for draw in draws], tokens)
         columns = torch.stack((tokens.double(), logprobs.double(), scores.double())).tolist()
         return [
-            _result(draw, int(token), logprob, score, detail, drafted)
+            result_of(draw, int(token), logprob, score, detail, drafted)
             for draw, token, logprob, score, detail, drafted in zip(
                 draws, *columns, details, told_of, strict=True
             )
@@ -128,6 +128,30 @@ class Sampler:
         return ids.gather(-1, place[:, None])[:, 0]
 
 
+def result_of(
+    draw: Draw,
+    token: int,
+    logprob: float,
+    score: float,
+    detail: TokenDetail | None = None,
+    drafted: Drafted | None = None,
+) -> Token | NoToken:
+    """`logprob` is of the raw row, `score` of the row that the token was drawn from."""
+    if score == -math.inf and draw.rules is not None:
+        rules = (
+            "logit_bias, allowed_tokens and min_tokens" if draw.rules.grammar is None else "rules and grammar"
+        )
+        return NoToken(
+            f"no token can be drawn for position {draw.position}: {rules} leave none; allow one more"
+        )
+    if not math.isfinite(logprob):
+        return NoToken(
+            f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers",
+            finite=False,
+        )
+    return Token(token, logprob, detail, drafted)
+
+
 def _race(scores: Tensor, keys: Tensor, tokens: Tensor) -> Tensor:
     """The column that wins in each row of `scores` [rows, n], which it overwrites: a draw from their
     softmax."""
@@ -141,25 +165,3 @@ def _most_likely(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
 def _keys(draws: Sequence[Draw], device: torch.device) -> Tensor:
     keys = row_keys([draw.seed for draw in draws], [draw.position for draw in draws], Purpose.TOKEN)
     return keys.to(device)
-
-
-def _result(
-    draw: Draw,
-    token: int,
-    logprob: float,
-    score: float,
-    detail: TokenDetail | None,
-    drafted: Drafted | None,
-) -> Token | NoToken:
-    """`logprob` is of the raw row, `score` of the row that the token was drawn from."""
-    if score == -math.inf and draw.rules is not None:
-        return NoToken(
-            f"no token can be drawn for position {draw.position}: logit_bias, allowed_tokens and min_tokens "
-            f"leave none; allow one more"
-        )
-    if not math.isfinite(logprob):
-        return NoToken(
-            f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers",
-            finite=False,
-        )
-    return Token(token, logprob, detail, drafted)

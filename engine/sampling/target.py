@@ -56,8 +56,8 @@ class Target:
 
     def rows(self, logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         """Fp32 [draws, vocab] from the raw `logits` of the same shape, which are left as they are and are
-        returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, in this
-        order."""
+        returned themselves where no rule changes a row. Bias, allowed tokens, penalties, end ids, the
+        grammar, in this order."""
         ruled = [
             _Ruled(row, draw.position, draw.rules, draw.drafted)
             for row, draw in enumerate(draws)
@@ -70,6 +70,7 @@ class Target:
         _keep_allowed(target, ruled)
         _penalise(target, [(one.row, penalties) for one in ruled if (penalties := one.penalties)])
         _hold_ends_back(target, [one for one in ruled if one.rules.holds_back(one.position)])
+        _keep_to_grammar(target, ruled)
         return target
 
     def _copy(self, logits: Tensor) -> Tensor:
@@ -129,6 +130,18 @@ def _hold_ends_back(target: Tensor, ruled: Sequence[_Ruled]) -> None:
     if ruled:
         places = _places(target, [(one.row, one.rules.end_ids) for one in ruled])
         target.view(-1).index_fill_(0, places, _IMPOSSIBLE)
+
+
+def _keep_to_grammar(target: Tensor, ruled: Sequence[_Ruled]) -> None:
+    masks = [
+        (one.row, mask)
+        for one in ruled
+        if one.rules.grammar is not None and (mask := one.rules.grammar.allowed(one.drafted)) is not None
+    ]
+    if masks:
+        rows = torch.tensor([row for row, _ in masks], device=target.device)
+        forbidden = torch.from_numpy(~np.stack([mask for _, mask in masks])).to(target.device)
+        target[rows] = target.index_select(0, rows).masked_fill_(forbidden, _IMPOSSIBLE)
 
 
 def _places(target: Tensor, parts: Sequence[tuple[int, np.ndarray]]) -> Tensor:

@@ -11,6 +11,7 @@ from ..errors import HandleError
 from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
 from ..sampling.drafting import Drafting
 from ..sampling.rules import row_rules
+from ..text.grammar import GrammarState
 from ..text.stop import Stop
 from .gains import Gains
 from .grant import Grant
@@ -124,7 +125,17 @@ class Request(abc.ABC):
 class ExtendRequest(Request):
     """Sample token after token. The last known row is needed for the next token."""
 
-    __slots__ = ("checker", "drafting", "gains", "max_tokens", "params", "rules", "start", "streams")
+    __slots__ = (
+        "checker",
+        "drafting",
+        "gains",
+        "grammar",
+        "max_tokens",
+        "params",
+        "rules",
+        "start",
+        "streams",
+    )
 
     def __init__(
         self,
@@ -147,11 +158,13 @@ class ExtendRequest(Request):
         self.first = seq.known - 1
         self.gains = Gains()
         sampling, vocab = params.sampling, seq.memory.info.vocab_size
+        self.grammar = _grammar_state(seq, params)
         self.rules = row_rules(
             sampling,
             [token for token in params.stop.eos_ids if 0 <= token < vocab],
             seq.prompt_length,
             seq.count_tokens() if sampling.penalises else None,
+            self.grammar,
         )
 
     @property
@@ -179,9 +192,13 @@ class ExtendRequest(Request):
         self.first += 1
         if self.params.sampling.penalises:
             self.seq.count_tokens()
+        if self.grammar is not None:
+            self.grammar.push(found.token)
         stop = self.checker.push(found.token)
         if stop is not None:
             return stop
+        if self.grammar is not None and self.grammar.finished:
+            return Stop.ANSWER
         if len(self.gains) >= self.max_tokens:
             return Stop.LENGTH
         return Stop.CONTEXT if self.seq.known >= self.seq.memory.max_len else None
@@ -191,6 +208,14 @@ class ExtendRequest(Request):
         tokens = tuple(self.seq.tokens[self.start :])
         kept = self.checker.kept() if self.checker.tail() else len(tokens)
         return self.gains.extension(tokens, kept, stop)
+
+
+def _grammar_state(seq: Sequence, params: ExtendParams) -> GrammarState | None:
+    """Behind what stands on the sequence already."""
+    constraint = params.constraint
+    if constraint is None:
+        return None
+    return constraint.grammar.begin(seq.tokens[constraint.start :], seq.memory.info.vocab_size)
 
 
 class ScoreRequest(Request):

@@ -20,11 +20,16 @@ class ChatTemplate:
         self.text = text
         self._source = source
 
-    def render(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """The prompt for the assistant's turn. `UsageError` where the template refuses the messages."""
         try:
             return self._compiled.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=True, **variables
+                messages=messages, tools=tools, documents=None, add_generation_prompt=True, **variables
             )
         except ModelLoadError:
             raise

@@ -16,11 +16,20 @@ if TYPE_CHECKING:
     import tokenizers
 
 
+class ToolUse(msgspec.Struct, frozen=True):
+    """A call of a tool in an assistant's turn."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
 class Message(msgspec.Struct, frozen=True):
-    """One chat turn."""
+    """One chat turn. An assistant's may end with `calls`: the next turns, of role "tool", are their
+    results."""
 
     role: str
     content: str
+    calls: tuple[ToolUse, ...] = ()
 
 
 class Tokenizer(Protocol):
@@ -128,9 +137,15 @@ class HfTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
-    def chat(self, messages: Sequence[Message], *, think: bool | None = None) -> list[int]:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        think: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
         """As transformers' `apply_chat_template(..., add_generation_prompt=True)`; `think` becomes
-        `enable_thinking`.
+        `enable_thinking`, `tools` are objects in OpenAI's shape.
 
         Without a chat template the last message alone is the prompt, after the start token if there is one.
         """
@@ -138,15 +153,21 @@ class HfTokenizer:
             raise UsageError("a chat needs at least one message")
         if self.template is None:
             return self.encode(self._special.get("bos_token", "") + messages[-1].content)
-        return self.encode(self.render(messages, think=think))
+        return self.encode(self.render(messages, think=think, tools=tools))
 
-    def render(self, messages: Sequence[Message], *, think: bool | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        think: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """The text of `chat`; `UsageError` for a tokenizer without a chat template."""
         if self.template is None:
             raise UsageError(f"{self._source} has no chat template")
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        turns = [_turn(message) for message in messages]
         options = {} if think is None else {"enable_thinking": think}
-        return self.template.render(turns, {**self._special, **options})
+        return self.template.render(turns, {**self._special, **options}, tools)
 
     def token_id(self, text: str) -> int | None:
         found = self._tokenizer.token_to_id(text)
@@ -165,6 +186,15 @@ class HfTokenizer:
             return bytes([_BYTES[character] for character in text])
         except KeyError:
             return text.encode()
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """A turn as templates read it."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        functions = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
+        turn["tool_calls"] = [{"type": "function", "function": function} for function in functions]
+    return turn
 
 
 def shares_ids(one: Tokenizer, other: Tokenizer) -> bool:

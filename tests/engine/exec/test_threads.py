@@ -11,7 +11,6 @@ from branchwise.engine.exec import threads
 from branchwise.engine.exec.runner import Runner
 from branchwise.engine.exec.threads import SMALL_MODEL_BYTES, fastest_threads
 from branchwise.engine.models.open import open_model
-from branchwise.kernels.native.library import library
 from support.driving import scored_logprobs
 from support.tiny import save_model
 
@@ -23,12 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     save_model(folder, "Llama")
     return folder
-
-
-@pytest.fixture
-def native() -> None:
-    if library() is None:
-        pytest.skip("no native operators here: no compiler, or switched off")
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Part]]:
         folder = base / name
         model = save_model(folder / "model", family, num_hidden_layers=1, **options)
         if name == "gguf":
-            write_gguf(folder / "model.gguf", model, folder / "model")
+            write_gguf(folder / "model", folder / "model.gguf")
             shutil.rmtree(folder / "model")
         elif name == "adapted":
             save_adapter(folder / "adapter", model)

@@ -20,9 +20,9 @@ TOKENS = [(29 * i * i + 3 * i + 1) % 250 for i in range(60)]
 
 def _made(tmp_path: Path, family: str, **options: Any) -> tuple[Path, LoadedModel]:
     folder = tmp_path / "folder"
-    model = save_model(folder, family, **options.pop("fields", {}))
+    save_model(folder, family, **options.pop("fields", {}))
     path = tmp_path / "model.gguf"
-    write_gguf(path, model, folder, **options)
+    write_gguf(folder, path, **options)
     return path, open_model(folder)
 
 

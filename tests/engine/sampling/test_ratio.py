@@ -14,7 +14,7 @@ from scipy import stats
 
 CPU = torch.device("cpu")
 VOCAB = 12
-SEEDS = range(2000)
+SEEDS = range(1000)
 NAMES = ["plain", "tempered", "top_k", "top_p", "min_p", "greedy"]
 TRANSFORMS = [
     SamplingParams(),

@@ -20,7 +20,7 @@ from support.checks import Rig, extend_params
 from support.machine import MAX_LEN, SPECULATE, make_rig
 from support.oracle import NaiveEngine
 
-EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "40"))
 MANY_EXAMPLES = 2000
 LONGEST = [[7] * 17, list(range(1, 18)), [7] * 8 + [5] * 9]
 """Prompts are the first tokens of one of these: some find each other's blocks in the cache."""

@@ -42,7 +42,7 @@ from support.machine import (
 )
 from support.oracle import EOS, NaiveEngine
 
-EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("BRANCHWISE_EXAMPLES", "30"))
 MANY_EXAMPLES = 2000
 VERDICTS = [Verdict.GRANTED, Verdict.GRANTED, Verdict.DEFER, Verdict.YIELD]
 
