@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from .interface import PlannedStep, agreed_order
-from .plan import AttentionPlan, Planner, RowSlab, Tile
 from .scratch import Scratch
+from .slabs import AttentionPlan, Planner, RowSlab, Tile
 from .tables import RowSpan
 
 _GATHERED_VALUES = 1 << 23
@@ -142,6 +142,7 @@ class PagedAttention:
     `windows` are the sliding windows of the model's layers, None for full attention.
     """
 
+    masks_loads = False
     grouped = False
 
     def __init__(

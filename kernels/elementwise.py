@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .linear import Product
+
 
 class TorchRotation(NamedTuple):
     """Rows of the tables for a step, [rows, 1, head_dim], and where its keys and values go."""
@@ -35,6 +37,19 @@ class TorchElementwise:
         if not fixed:
             return functional.silu(gate).mul_(up)
         return torch.div(gate, torch.neg(gate).exp_().add_(1.0)).mul_(up)
+
+    def join(
+        self,
+        product: Product,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        eps: float,
+        row_tile: int | None,
+    ) -> tuple[Tensor, Tensor]:
+        """See `Elementwise.join`; the sum is the product's own."""
+        total = product.added(x, residual, row_tile)
+        return total, self.norm(total, weight, eps)
 
     def rotation(
         self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool

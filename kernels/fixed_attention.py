@@ -38,6 +38,7 @@ class FixedAttention:
     """Implements `Attention` with bits that do not depend on what else is in a step; arguments as for
     `PagedAttention`, and the `dtype` of queries and KV."""
 
+    masks_loads = False
     grouped = False
 
     def __init__(

@@ -1,25 +1,32 @@
 """What the engine asks of an attention back end."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from .drawn import Drawn
+from .linear import Product
 from .tables import RowSpan
 
 
 class PlannedStep(NamedTuple):
     """How a step attends. `order` lists its spans in packing order; rows of a span stay consecutive.
     `by_window` holds, per sliding window of the model (None: full attention), what `Attention.run` takes as
-    its plan."""
+    its plan. A recorded pass may be replayed with another step's plan of an equal `form`; None: with no
+    other."""
 
     order: list[int]
     by_window: Mapping[int | None, Any]
+    form: Hashable | None = None
 
 
 class Attention(Protocol):
     """Attention of one model over its paged KV, one step at a time: `plan` the step, `run` it for each
     layer."""
+
+    masks_loads: bool
+    """Whether keys and values that no row sees are never loaded, whatever lies there."""
 
     grouped: bool
     """Whether a layer's pool lies in groups of positions, as kernels/native/groups.h says, or in rows."""
@@ -53,6 +60,19 @@ class Elementwise(Protocol):
         others."""
         ...
 
+    def join(
+        self,
+        product: Product,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        eps: float,
+        row_tile: int | None,
+    ) -> tuple[Tensor, Tensor]:
+        """`residual` [rows, n] plus the product of `x`, and the norm of that sum as of `norm`; `residual` may
+        be overwritten."""
+        ...
+
     def rotation(
         self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool
     ) -> Any:
@@ -66,6 +86,25 @@ class Elementwise(Protocol):
     ) -> None:
         """Norm (where the model has one) and rotate the heads of `qkv` [rows, heads + 2 * kv_heads,
         head_dim]: queries in place, keys and values of the stored rows into `pool`."""
+        ...
+
+
+@runtime_checkable
+class FusedHead(Protocol):
+    """A vocabulary whose logits need not be written; `x` [rows, hidden] is normed."""
+
+    @property
+    def most_draws(self) -> int:
+        """Rows that `draw` takes; 0 where there are no such kernels for this weight."""
+        ...
+
+    def draw(self, x: Tensor, temperature: Tensor, keys: Tensor) -> Drawn:
+        """One draw per row that no filter narrows: `temperature` fp32 [rows], 0 for greedy; `keys` int32 [2,
+        rows] from `noise.row_keys`."""
+        ...
+
+    def logprobs(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Natural-log probabilities fp32 [rows] of `targets` int64 [rows]."""
         ...
 
 

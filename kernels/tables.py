@@ -20,6 +20,17 @@ class RowSpan(msgspec.Struct, frozen=True, gc=False):
     blocks: tuple[int, ...]
 
 
+class TreeSpan(RowSpan, frozen=True, gc=False):
+    """Rows that are the nodes of a draft tree, parents before their children: node i lies at `start + i` of
+    the table, whatever its depth.
+
+    `ancestors[i]` has bit j set where node i sees node j: itself and its ancestors; every row sees all
+    positions before `start`. At most 64 rows. Only the work items (`plan`) know these spans.
+    """
+
+    ancestors: tuple[int, ...]
+
+
 class Level(NamedTuple):
     """Items `first <= i < last`, at most one per row. `rows` are theirs; `scattered` holds them where they
     are not consecutive."""
@@ -81,8 +92,9 @@ class TableMatrix:
         content is finite.
         """
         width = max(len(table) for table in tables) + spare
-        if len(tables) > self._matrix.shape[0] or width > self._matrix.shape[1]:
-            shape = max(len(tables), self._matrix.shape[0]), max(width, 2 * self._matrix.shape[1])
+        rows, columns = self._matrix.shape
+        if len(tables) > rows or width > columns:
+            shape = _grown(rows, len(tables)), _grown(columns, width)
             self._matrix = np.empty(shape, dtype=np.int64)
             self._tables = []
         if len(tables) != len(self._tables):
@@ -99,6 +111,11 @@ class TableMatrix:
             self._matrix[index, : len(table)] = table
             self._matrix[index, len(table) :] = table[-1]
         return self._matrix
+
+
+def _grown(size: int, needed: int) -> int:
+    """`size` where it is enough, else at least twice of it, so that growing stays rare."""
+    return size if needed <= size else max(needed, 2 * size)
 
 
 def shared_blocks(left: tuple[int, ...], right: tuple[int, ...], limit: int) -> int:

@@ -69,6 +69,7 @@ class NativeAttention:
     """Implements `Attention`; `windows` are the sliding windows of the model's layers, None for full
     attention."""
 
+    masks_loads = False
     grouped = True
 
     def __init__(

@@ -19,7 +19,11 @@ log = structlog.get_logger(__name__)
 
 SOURCES = ("attention.cpp", "elementwise.cpp", "product.cpp", "sampling.cpp", "team.cpp")
 HEADERS = ("groups.h", "lanes.h", "products.h", "team.h")
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-pthread", "-fPIC", "-shared", "-Wno-psabi")
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", "-fPIC", "-shared", "-Wno-psabi")
+"""Multiply and add are fused where the source says so and nowhere else: a compiler that chooses gives a row
+other bits in another shape."""
+MARCH = "BRANCHWISE_NATIVE_MARCH"
+"""Environment variable: the processor to build for, in the compiler's names; unset, the machine's own."""
 COMPILERS = ("g++", "clang++")
 _FOLDER = Path(__file__).parent
 _LONGEST_BUILD = 180
@@ -67,8 +71,12 @@ def _digest(compiler: str) -> str:
     for name in (*SOURCES, *HEADERS):
         digest.update((_FOLDER / name).read_bytes())
     state = Path(compiler).resolve().stat()
-    digest.update(repr((compiler, state.st_size, state.st_mtime_ns, FLAGS, _processor())).encode())
+    digest.update(repr((compiler, state.st_size, state.st_mtime_ns, _flags(), _processor())).encode())
     return digest.hexdigest()[:24]
+
+
+def _flags() -> tuple[str, ...]:
+    return (*FLAGS, f"-march={os.environ.get(MARCH) or 'native'}")
 
 
 def _processor() -> str:
@@ -88,7 +96,7 @@ def _compile(compiler: str, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
-    command = [compiler, *FLAGS, *(str(_FOLDER / name) for name in SOURCES), "-o", draft]
+    command = [compiler, *_flags(), *(str(_FOLDER / name) for name in SOURCES), "-o", draft]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_BUILD, check=False)
         if done.returncode:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..linear import Product
 from ..scratch import Scratch
 
 
@@ -69,6 +70,19 @@ class NativeElementwise:
             gate_up.data_ptr(), out.data_ptr(), rows, width, self._is_bfloat, torch.get_num_threads()
         )
         return out
+
+    def join(
+        self,
+        product: Product,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        eps: float,
+        row_tile: int | None,
+    ) -> tuple[Tensor, Tensor]:
+        """See `Elementwise.join`; the sum is the product's own."""
+        total = product.added(x, residual, row_tile)
+        return total, self.norm(total, weight, eps)
 
     def rotation(
         self, cosine: Tensor, sine: Tensor, positions: Tensor, slots: Tensor, eps: float, *, grouped: bool

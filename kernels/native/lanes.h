@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace branchwise {
@@ -23,6 +25,20 @@ typedef uint32_t Bits __attribute__((vector_size(64), may_alias));
 typedef uint32_t BitsInMemory __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t Halves __attribute__((vector_size(32), may_alias));
 typedef uint16_t HalvesInMemory __attribute__((vector_size(32), aligned(2), may_alias));
+
+// What one register of the machine holds of sixteen lanes: the compiler keeps wider vectors in memory.
+#if defined(__AVX512F__)
+constexpr int kPartLanes = 16;
+#elif defined(__AVX__)
+constexpr int kPartLanes = 8;
+#else
+constexpr int kPartLanes = 4;
+#endif
+constexpr int kParts = kLanes / kPartLanes;
+typedef float Part __attribute__((vector_size(4 * kPartLanes), may_alias));
+typedef float PartInMemory __attribute__((vector_size(4 * kPartLanes), aligned(4), may_alias));
+typedef uint32_t PartBits __attribute__((vector_size(4 * kPartLanes), may_alias));
+typedef uint32_t PartBitsInMemory __attribute__((vector_size(4 * kPartLanes), aligned(4), may_alias));
 
 typedef uint16_t Bfloat;  // the upper half of an fp32
 
@@ -81,14 +97,33 @@ inline void store_some(Value* to, Floats x, int count) {
   for (int i = 0; i < count; i++) put(to + i, lanes[i]);
 }
 
-// One rounding where the machine has it; the choice is made at build time, so it is the same everywhere.
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
+// One rounding where the machine has it. The compiler must not fuse on its own (-ffp-contract=off): it would do
+// so here and not there, and the bits of a row would depend on which shape computed it.
+inline Part multiply_add(Part a, Part b, Part c) {
 #if defined(__AVX512F__)
-  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  return (Part)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Part)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Part)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif
 }
+
+#if !defined(__AVX512F__)
+// `f` of each part, so that what lies between two loads stays in registers.
+template <class Function, class... Vectors>
+inline Floats by_part(Function f, Vectors... vectors) {
+  Floats result;
+  for (int p = 0; p < kParts; p++) reinterpret_cast<Part*>(&result)[p] = f(reinterpret_cast<Part*>(&vectors)[p]...);
+  return result;
+}
+
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+  return by_part([](Part x, Part y, Part z) { return multiply_add(x, y, z); }, a, b, c);
+}
+#endif
 
 inline Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
@@ -132,19 +167,20 @@ inline bool any(Words condition) {
 }
 
 // e**x within 2 ulp for x <= 88; far below -87 it is 0, and so it is for -inf; NaN stays NaN.
-inline Floats exponential(Floats x) {
+inline Part exponential(Part x) {
+  auto spread = [](float value) { return Part{} + value; };
 #if defined(__AVX512F__)
-  Floats inside = (Floats)_mm512_max_ps((__m512)spread(-200.0f), (__m512)x);
-  Floats whole = (Floats)_mm512_roundscale_ps((__m512)(inside * 1.44269504089f), _MM_FROUND_TO_NEAREST_INT);
+  Part inside = (Part)_mm512_max_ps((__m512)spread(-200.0f), (__m512)x);
+  Part whole = (Part)_mm512_roundscale_ps((__m512)(inside * 1.44269504089f), _MM_FROUND_TO_NEAREST_INT);
 #else
   constexpr float kRound = 12582912.0f;  // 1.5 * 2**23: adding it rounds to an integer in the low bits
-  Floats inside = (x < -87.0f) ? spread(-87.0f) : x;
-  Floats shifted = multiply_add(inside, spread(1.44269504089f), spread(kRound));
-  Floats whole = shifted - kRound;
+  Part inside = (x < -87.0f) ? spread(-87.0f) : x;
+  Part shifted = multiply_add(inside, spread(1.44269504089f), spread(kRound));
+  Part whole = shifted - kRound;
 #endif
-  Floats rest = multiply_add(whole, spread(-0.693359375f), inside);
+  Part rest = multiply_add(whole, spread(-0.693359375f), inside);
   rest = multiply_add(whole, spread(2.12194440e-4f), rest);
-  Floats y = spread(1.9875691500e-4f);
+  Part y = spread(1.9875691500e-4f);
   y = multiply_add(y, rest, spread(1.3981999507e-3f));
   y = multiply_add(y, rest, spread(8.3334519073e-3f));
   y = multiply_add(y, rest, spread(4.1665795894e-2f));
@@ -152,28 +188,37 @@ inline Floats exponential(Floats x) {
   y = multiply_add(y, rest, spread(5.0000001201e-1f));
   y = multiply_add(y, rest * rest, rest + 1.0f);
 #if defined(__AVX512F__)
-  return (Floats)_mm512_scalef_ps((__m512)y, (__m512)whole);
+  return (Part)_mm512_scalef_ps((__m512)y, (__m512)whole);
 #else
-  Floats scaled = as_floats(as_bits(y) + (as_bits(shifted) << 23));
-  return (x < -87.0f) ? Floats{} : scaled;
+  Part scaled = (Part)((PartBits)y + ((PartBits)shifted << 23));
+  return (x < -87.0f) ? Part{} : scaled;
 #endif
 }
 
 // 2**x within 4 ulp for x <= 0; far below -126 it is 0, and so it is for -inf; NaN stays NaN.
-inline Floats power_of_two(Floats x) {
+inline Part power_of_two(Part x) {
 #if defined(__AVX512DQ__)
-  Floats inside = (Floats)_mm512_max_ps((__m512)spread(-300.0f), (__m512)x);
-  Floats rest = (Floats)_mm512_reduce_ps((__m512)inside, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  Floats y = spread(1.87757669e-3f);  // the polynomial of degree 5 with the least relative error on [0, 1)
+  Part inside = (Part)_mm512_max_ps((__m512)spread(-300.0f), (__m512)x);
+  Part rest = (Part)_mm512_reduce_ps((__m512)inside, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  Part y = spread(1.87757669e-3f);  // the polynomial of degree 5 with the least relative error on [0, 1)
   y = multiply_add(y, rest, spread(8.98933969e-3f));
   y = multiply_add(y, rest, spread(5.58263175e-2f));
   y = multiply_add(y, rest, spread(2.40153611e-1f));
   y = multiply_add(y, rest, spread(6.93153083e-1f));
   y = multiply_add(y, rest, spread(9.99999940e-1f));
-  return (Floats)_mm512_scalef_ps((__m512)y, (__m512)inside);
+  return (Part)_mm512_scalef_ps((__m512)y, (__m512)inside);
 #else
   return exponential(x * 0.693147181f);
 #endif
 }
+
+#if !defined(__AVX512F__)
+inline Floats exponential(Floats x) {
+  return by_part([](Part part) { return exponential(part); }, x);
+}
+inline Floats power_of_two(Floats x) {
+  return by_part([](Part part) { return power_of_two(part); }, x);
+}
+#endif
 
 }  // namespace branchwise

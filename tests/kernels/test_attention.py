@@ -3,7 +3,7 @@ import torch
 from branchwise.kernels.attention import HeadShape
 from branchwise.kernels.fixed_attention import FixedAttention
 from branchwise.kernels.fixed_plan import FixedPlanner
-from branchwise.kernels.plan import Planner
+from branchwise.kernels.slabs import Planner
 from branchwise.kernels.tables import RowSpan
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ HEADS = st.sampled_from([(4, 4), (6, 2), (3, 1), (10, 2)])
 CPU = torch.device("cpu")
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(
     case=cases(),
     heads=HEADS,
@@ -32,7 +32,7 @@ def test_equals_dense_attention(
         torch.testing.assert_close(part.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=cases(), heads=HEADS, seed=st.integers(0, 99), data=st.data())
 def test_fixed_items_give_equal_bits_alone_and_together(
     case: Case, heads: tuple[int, int], seed: int, data: st.DataObject
@@ -83,8 +83,8 @@ def test_without_sharing_the_results_are_the_same_numbers(monkeypatch: pytest.Mo
 
 def test_long_contexts_and_large_chunks_are_cut_into_bounded_items(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("branchwise.kernels.plan.ROWS_PER_TILE", 8)
-    monkeypatch.setattr("branchwise.kernels.plan.KEYS_PER_TILE", 16)
+    monkeypatch.setattr("branchwise.kernels.slabs.ROWS_PER_TILE", 8)
+    monkeypatch.setattr("branchwise.kernels.slabs.KEYS_PER_TILE", 16)
     monkeypatch.setattr("branchwise.kernels.attention._GATHERED_VALUES", 4 * 2 * 2 * CHUNK * 8)
     shared = tuple(range(1, 30))
     spans = [RowSpan(116 + i, 1, (*shared, 40 + 2 * i, 41 + 2 * i)) for i in range(7)]

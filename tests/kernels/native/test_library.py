@@ -31,7 +31,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 def _made(deterministic: bool) -> object:
     shape = HeadShape(9, 3, 64, 16, 4)
-    return dispatch.make_attention(shape, 64, [None], torch.float32, CPU, deterministic=deterministic)
+    limits = {"longest": 128, "max_rows": 16}
+    return dispatch.make_attention(
+        shape, 64, [None], torch.float32, CPU, deterministic=deterministic, **limits
+    )
 
 
 def _compiler(folder: Path, script: str) -> str:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from branchwise.kernels.fixed_plan import TILE_ROWS, FixedPlanner
-from branchwise.kernels.plan import AttentionPlan, Planner
+from branchwise.kernels.slabs import AttentionPlan, Planner
 from branchwise.kernels.tables import RowSpan
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,0 +1,1 @@
+"""What each Triton kernel computes, in torch: the oracle of its tests."""

@@ -1,0 +1,1 @@
+"""A kernel whose build ends the process that compiles it."""

@@ -1,0 +1,1 @@
+"""Kernels that the compile check must refuse, each for one reason."""

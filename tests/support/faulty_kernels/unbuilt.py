@@ -1,0 +1,8 @@
+"""A kernel that no build compiles."""
+
+import triton
+
+
+@triton.jit
+def forgotten(x):
+    pass

@@ -1,0 +1,1 @@
+"""Kernels with nothing wrong, one of them inside another."""
