@@ -1,10 +1,10 @@
 """Bringing a branch to its answer, also where a limit cut its thinking."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 
 from ..engine.sampling.params import SamplingParams
 from ..engine.text.stop import Stop, Until
-from .base import Branch, Search
+from .base import Branch, Search, Step
 
 _CUT = frozenset({Stop.BUDGET, Stop.LENGTH})
 
@@ -19,8 +19,21 @@ async def reach_answer(branch: Branch, sampling: SamplingParams | None = None) -
     return branch.complete or step.stop not in _CUT
 
 
+def goes_on(part: Step, tokens: int) -> bool:
+    """Whether a trace that is written in parts of `extend(Until.ANSWER, max_tokens=tokens)` has more to come
+    after this one, where it is not complete."""
+    return part.stop is Stop.THINK_END or (part.stop is Stop.LENGTH and part.generated == tokens)
+
+
 async def conclude_all(search: Search, cut: Iterable[Branch]) -> None:
-    """Make cut branches answer and offer them.
+    """Make cut branches answer, evaluate and offer them."""
+    async for branch in concluded(search, cut):
+        await branch.evaluate()
+        search.offer(branch)
+
+
+async def concluded(search: Search, cut: Iterable[Branch]) -> AsyncIterator[Branch]:
+    """Make cut branches answer, and yield each.
 
     One after the other, the longest thinking first: side by side they would share one reserve and none might
     come to its end. Once the budget is spent, those without a token are passed over.
@@ -29,5 +42,4 @@ async def conclude_all(search: Search, cut: Iterable[Branch]) -> None:
         if not branch.tokens and search.budget.spent:
             continue
         await branch.conclude()
-        await branch.evaluate()
-        search.offer(branch)
+        yield branch

@@ -1,5 +1,7 @@
 """One chain of thought, the most likely token at each position."""
 
+from typing import ClassVar
+
 from ..engine.sampling.params import GREEDY
 from .base import Search, Strategy
 from .conclusion import conclude_all, reach_answer
@@ -7,6 +9,8 @@ from .conclusion import conclude_all, reach_answer
 
 class Greedy(Strategy, tag="greedy", kw_only=True, frozen=True):
     """Follow the most likely token until the answer stands: one chain, temperature 0."""
+
+    one_path: ClassVar[bool] = True
 
     async def run(self, search: Search) -> None:
         branch = search.root

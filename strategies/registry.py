@@ -1,11 +1,10 @@
 """The strategies at hand, by the entry point group `branchwise.strategies`; a value is a `Strategy` class."""
 
-from importlib.metadata import entry_points
-
 import msgspec
 import structlog
 
 from ..engine.errors import UsageError
+from ..engine.plugins import registered
 from ..verifiers.nearest import unknown
 from .base import Needs, Strategy
 from .parameters import Parameter, parameters
@@ -27,7 +26,7 @@ class StrategyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def strategy_names() -> tuple[str, ...]:
     """All registered names."""
-    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+    return tuple(registered(GROUP))
 
 
 def find_strategy(name: str) -> type[Strategy]:
@@ -35,17 +34,18 @@ def find_strategy(name: str) -> type[Strategy]:
 
     Raises `UsageError` for an unknown name, with the nearest ones, and for one that cannot be loaded.
     """
-    for point in entry_points(group=GROUP, name=name):
-        try:
-            kind = point.load()
-        except (ImportError, AttributeError) as error:
-            raise UsageError(
-                f"strategy {name!r}: its package cannot be loaded ({point.value}: {error})"
-            ) from error
-        if not (isinstance(kind, type) and issubclass(kind, Strategy) and tag_of(kind) == name):
-            raise UsageError(f"strategy {name!r}: {point.value} must be a Strategy with tag={name!r}")
-        return kind
-    raise UsageError(unknown("strategy", name, strategy_names()))
+    point = registered(GROUP).get(name)
+    if point is None:
+        raise UsageError(unknown("strategy", name, strategy_names()))
+    try:
+        kind = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"strategy {name!r}: its package cannot be loaded ({point.value}: {error})"
+        ) from error
+    if not (isinstance(kind, type) and issubclass(kind, Strategy) and tag_of(kind) == name):
+        raise UsageError(f"strategy {name!r}: {point.value} must be a Strategy with tag={name!r}")
+    return kind
 
 
 def tag_of(kind: type[Strategy]) -> str:

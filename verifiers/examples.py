@@ -4,14 +4,16 @@ import ast
 import builtins
 import re
 import warnings
-from typing import Self
+from typing import Annotated, Self
 
 import anyio
+from msgspec import Meta
 
 from ..engine.errors import UsageError
 from .base import Candidate, Score
 from .code import CodeResult, CodeTests, Limits, run_tests
 from .extraction import extract_code
+from .named import full_name
 from .problem import Problem
 from .sandbox import Sandbox, open_sandbox
 
@@ -41,9 +43,20 @@ class ExamplesVerifier:
         self._sandbox = sandbox or open_sandbox()
 
     @classmethod
-    def for_problem(cls, problem: Problem) -> Self:
-        """The verifier of one problem; errors as above."""
-        return cls(problem.text)
+    def for_problem(
+        cls,
+        problem: Problem,
+        *,
+        cpu_s: Annotated[int, Meta(ge=1, le=3600)] = 10,
+        memory_mb: Annotated[int, Meta(ge=64, le=1 << 20)] = 1024,
+    ) -> Self:
+        """The verifier of one problem, with the CPU seconds and the memory that a program may use; errors as
+        above."""
+        limits = Limits(cpu_s=cpu_s, wall_s=4.0 * cpu_s, memory_bytes=memory_mb << 20)
+        made = cls(problem.text, limits=limits)
+        given = {"cpu_s": (cpu_s, 10), "memory_mb": (memory_mb, 1024)}
+        made.name = full_name("code", **{k: v for k, (v, default) in given.items() if v != default})
+        return made
 
     async def score(self, candidate: Candidate) -> Score:
         """1 where the program meets all examples, 0 where it does not or is none; None without a text, or

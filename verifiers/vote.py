@@ -18,30 +18,36 @@ BORDA_POWER = 0.5
 
 
 class Select(enum.StrEnum):
-    """How the incumbent is chosen among all offered candidates; ties go to the lowest branch id."""
+    """How the incumbent is chosen among all offered candidates; ties go to the lowest branch id, in
+    `SHORT_MAJORITY` to the shortest candidate first."""
 
     MAX_SCORE = "max_score"
     WEIGHTED_VOTE = "weighted_vote"
     MAJORITY = "majority"
+    SHORT_MAJORITY = "short_majority"
     CONFIDENCE_VOTE = "confidence_vote"
     BORDA = "borda"
     MEAN_LOGPROB = "mean_logprob"
+    KNOCKOUT = "knockout"
 
 
 class Ballot(msgspec.Struct, frozen=True, kw_only=True):
     """What a vote sees of one candidate.
 
-    `order`: the branch id as child indices from the root. `key`: the
-    answer's canonical key, None for an abstention. `score` lies in [0, 1]; `logprob` is the mean
-    log-probability of the sampled tokens; `verified` is a sound verifier's verdict.
+    `order`: the branch id as child indices from the root. `key`: the class of the answer, None for an
+    abstention. `length` counts its tokens. `score` lies in [0, 1]; `logprob` is the mean
+    log-probability of the sampled tokens; `verified` is a sound verifier's verdict;
+    `rounds` are those of a tournament that it survived.
     """
 
     order: tuple[int, ...]
     key: str | None
+    length: int = 0
     score: float | None = None
     logprob: float | None = None
     complete: bool = True
     verified: bool | None = None
+    rounds: int = 0
 
 
 Tally = dict[str, float]
@@ -51,7 +57,7 @@ def select(ballots: Sequence[Ballot], rule: Select) -> int | None:
     """Index of the winning ballot, or None where all abstain.
 
     Rules by score fall back to the majority where no voter has a score, `mean_logprob` and `confidence_vote`
-    where none has a log-probability.
+    where none has a log-probability, `knockout` to the weighted vote where no tournament was held.
     """
     voters = electorate(ballots)
     if not voters:
@@ -176,11 +182,27 @@ def _by_majority(voters: Sequence[Ballot]) -> Ballot:
     return _elect(voters, majority(voters))
 
 
+def _by_short_majority(voters: Sequence[Ballot]) -> Ballot:
+    """The shortest voter of the keys with the most votes (short-m@k, Hassid et al. 2025, arXiv
+    2505.17813)."""
+    tally = majority(voters)
+    most = max(tally.values())
+    return min((v for v in voters if v.key and tally[v.key] == most), key=lambda voter: voter.length)
+
+
+def _knockout(voters: Sequence[Ballot]) -> Ballot:
+    if not any(voter.rounds for voter in voters):
+        return _elect(voters, weighted(voters))
+    return max(voters, key=lambda voter: voter.rounds)
+
+
 _RULES: dict[Select, Callable[[Sequence[Ballot]], Ballot]] = {
     Select.MAX_SCORE: _max_score,
     Select.WEIGHTED_VOTE: lambda voters: _elect(voters, weighted(voters)),
     Select.MAJORITY: _by_majority,
+    Select.SHORT_MAJORITY: _by_short_majority,
     Select.CONFIDENCE_VOTE: lambda voters: _elect(voters, confidence_weighted(voters)),
     Select.BORDA: lambda voters: _elect(voters, borda(voters)),
     Select.MEAN_LOGPROB: _mean_logprob,
+    Select.KNOCKOUT: _knockout,
 }

@@ -1,14 +1,18 @@
 """Programs against tests: what passes, and every way of passing without being right."""
 
 import socket
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from branchwise.engine.errors import CapabilityError
+from branchwise.verifiers import code as code_module
 from branchwise.verifiers import sandbox as sandbox_module
-from branchwise.verifiers.code import CodeTests, Limits, run_tests
+from branchwise.verifiers.code import CodeResult, CodeTests, Limits, cpu_seconds, relative_limits, run_tests
 from branchwise.verifiers.sandbox import Sandbox, open_sandbox, sandbox_fault
+from branchwise.verifiers.turns import Turns
 
 QUICK = Limits(cpu_s=1, wall_s=6.0, memory_bytes=512 << 20)
 DOUBLES = CodeTests(
@@ -219,3 +223,128 @@ def test_programs_run_side_by_side_from_threads(sandbox: Sandbox):
             pool.map(lambda program: run_tests(program, DOUBLES, sandbox=sandbox).passed, programs)
         )
     assert results == [True, False] * 4
+
+
+SLOW = """
+import time
+def f(x):
+    end = time.process_time() + {seconds}
+    while time.process_time() < end:
+        pass
+    return x * 2
+"""
+
+
+@pytest.mark.slow
+def test_a_slow_program_may_use_a_multiple_of_what_a_right_one_takes():
+    """Four calls of each: the reference takes .4 s of CPU time in all, the program 1.2, the limit is 1."""
+    reference, slow = SLOW.format(seconds=0.1), SLOW.format(seconds=0.3)
+    result = run_tests(slow, DOUBLES, sandbox=Sandbox(None), limits=QUICK, reference=reference)
+    assert result.passed is True, result
+
+
+@pytest.mark.parametrize(("reference_s", "limits"), [(0.2, [1, 300]), (0.6, [1, 300, 3]), (None, [1, 300])])
+def test_a_program_out_of_cpu_time_is_given_that_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch, reference_s: float | None, limits: list[int]
+):
+    """The reference is measured only then, and the program runs again only where it gets more."""
+    given: list[int] = []
+
+    def run_once(
+        program: str, tests: CodeTests, limits: Limits, *rest: object, **options: object
+    ) -> CodeResult:
+        given.append(limits.cpu_s)
+        if program == "right":
+            return CodeResult(reference_s is not None, cpu_s=reference_s)
+        return CodeResult(limits.cpu_s >= 3, timed_out=limits.cpu_s < 3)
+
+    monkeypatch.setattr(code_module, "_run_once", run_once)
+    result = run_tests("slow", DOUBLES, limits=QUICK, sandbox=Sandbox(None), reference="right")
+    assert given == limits
+    assert result.passed is (len(limits) == 3)
+
+
+def test_limits_follow_the_reference_and_never_fall_below_their_own():
+    least = Limits(cpu_s=10, wall_s=40.0)
+    assert relative_limits(None, least) == relative_limits(0.2, least) == relative_limits(2.5, least) == least
+    wider = relative_limits(5.1, least)
+    assert (wider.cpu_s, wider.wall_s) == (21, 84.0)
+
+
+def test_what_a_program_takes_is_its_cpu_time(sandbox: Sandbox):
+    used = cpu_seconds(SLOW.format(seconds=0.1), DOUBLES, sandbox=sandbox)
+    assert used is not None
+    assert 0.4 <= used < 2.0
+    asleep = cpu_seconds(
+        "import time\ndef f(x):\n    time.sleep(0.2)\n    return x * 2", DOUBLES, sandbox=sandbox
+    )
+    assert asleep is not None
+    assert asleep < 0.4, "sleeping is no work"
+    assert cpu_seconds("def f(x): return x", DOUBLES, sandbox=sandbox) is None
+
+
+def test_what_ran_out_of_time_in_company_runs_once_more_alone(monkeypatch: pytest.MonkeyPatch):
+    """The first run is beside another one and times out; the second is alone and passes."""
+    ran: list[str] = []
+    both, together = threading.Barrier(2), threading.local()
+
+    def run_once(program: str, *rest: object, **options: object) -> CodeResult:
+        if not getattr(together, "met", False):
+            together.met = True
+            both.wait(10)
+            ran.append(f"{program} in company")
+            return CodeResult(None if program == "late" else True, timed_out=program == "late")
+        ran.append(f"{program} alone")
+        return CodeResult(True)
+
+    monkeypatch.setattr(code_module, "_run_once", run_once)
+    with ThreadPoolExecutor(2) as pool:
+        results = list(
+            pool.map(lambda name: run_tests(name, DOUBLES, sandbox=Sandbox(None)), ["late", "fine"])
+        )
+    assert [result.passed for result in results] == [True, True]
+    assert sorted(ran) == ["fine in company", "late alone", "late in company"]
+
+
+def test_what_ran_out_of_time_alone_is_not_run_again(monkeypatch: pytest.MonkeyPatch):
+    ran: list[str] = []
+
+    def run_once(program: str, *rest: object, **options: object) -> CodeResult:
+        ran.append(program)
+        return CodeResult(None, timed_out=True)
+
+    monkeypatch.setattr(code_module, "_run_once", run_once)
+    assert run_tests("late", DOUBLES, sandbox=Sandbox(None)).passed is None
+    assert ran == ["late"]
+
+
+def test_one_alone_waits_for_all_and_keeps_all_waiting():
+    turns, log = Turns(), []
+
+    def beside(name: str) -> None:
+        with turns.beside_others():
+            log.append(f"{name} begins")
+            time.sleep(0.02)
+            log.append(f"{name} ends")
+
+    def alone() -> None:
+        with turns.alone():
+            log.append("alone begins")
+            time.sleep(0.02)
+            log.append("alone ends")
+
+    with ThreadPoolExecutor(8) as pool:
+        for job in [
+            pool.submit(beside, "a"),
+            pool.submit(alone),
+            *(pool.submit(beside, n) for n in "bcd"),
+            pool.submit(alone),
+        ]:
+            job.result(10)
+    begins = [place for place, line in enumerate(log) if line == "alone begins"]
+    assert len(begins) == 2
+    for place in begins:
+        assert log[place + 1] == "alone ends"
+        assert sum(line.endswith("begins") for line in log[:place]) == sum(
+            line.endswith("ends") for line in log[:place]
+        )

@@ -8,12 +8,14 @@ from branchwise.verifiers.aggregate import Aggregation
 from branchwise.verifiers.base import Candidate, Score, StepSpan
 from branchwise.verifiers.problem import Problem
 from branchwise.verifiers.reward import RewardVerifier
+from support.candidates import SaidLease
 
 
-class RecordingLease:
+class RecordingLease(SaidLease):
     """Answers `position / 100` and keeps what was asked for."""
 
     def __init__(self, *, covered: bool = True, answers: int | None = None) -> None:
+        super().__init__()
         self.asked: list[tuple[int, ...]] = []
         self.covered = covered
         self.answers = answers
@@ -29,7 +31,12 @@ class RecordingLease:
 
 
 def candidate(
-    lease: RecordingLease, branch: str, tokens: Sequence[int], ends: Sequence[int], cut: bool = False
+    lease: RecordingLease,
+    branch: str,
+    tokens: Sequence[int],
+    ends: Sequence[int],
+    cut: bool = False,
+    complete: bool = False,
 ):
     starts = [0, *ends]
     steps = [StepSpan(start, stop, "x;") for start, stop in zip(starts, ends, strict=False)]
@@ -42,7 +49,7 @@ def candidate(
         thinking="",
         conclusion="",
         answer=None,
-        complete=False,
+        complete=complete,
         lease=lease,
         branch=branch,
     )
@@ -107,3 +114,24 @@ def test_without_a_step_nothing_is_asked():
 def test_a_score_too_few_is_an_error():
     with pytest.raises(AssertionError, match="1 scores for 2 steps"):
         scores(RewardVerifier(), candidate(RecordingLease(answers=1), "0", range(6), [3, 6]))
+
+
+def test_an_outcome_is_read_once_at_the_last_token_of_a_whole_solution():
+    lease, verifier = RecordingLease(), RewardVerifier(outcome=True)
+    part, whole, again = scores(
+        verifier,
+        candidate(lease, "0.1", range(6), [3, 6]),
+        candidate(lease, "0.1", range(9), [3, 6], cut=True, complete=True),
+        candidate(lease, "0.1", range(9), [3, 6], cut=True, complete=True),
+    )
+    assert lease.asked == [(8,)]
+    assert part == Score(detail="unfinished")
+    assert whole == again == Score(value=0.08)
+    assert not verifier.step_scores
+    assert RewardVerifier().step_scores
+
+
+def test_the_name_has_the_parameters_that_differ_from_their_defaults():
+    assert RewardVerifier().name == "prm"
+    assert RewardVerifier(Aggregation.PROD, window=5).name == "prm(aggregation=prod, window=5)"
+    assert RewardVerifier(outcome=True).name == "prm(outcome=true)"

@@ -105,6 +105,20 @@ def test_a_score_that_is_not_a_number_never_wins(rule: Select):
     assert winner(ballots, rule) == 1
 
 
+def test_of_a_tie_the_short_majority_takes_the_shortest():
+    ballots = [
+        ballot(0, "a", length=9),
+        ballot(1, "b", length=7),
+        ballot(2, "a", length=8),
+        ballot(3, "b", length=9),
+        ballot(4, "c", length=1),
+    ]
+    assert winner(ballots, Select.MAJORITY) == 0
+    assert winner(ballots, Select.SHORT_MAJORITY) == 1
+    assert winner([*ballots, ballot(5, "a", length=20)], Select.SHORT_MAJORITY) == 2
+    assert winner([ballot(0, "a", length=3), ballot(1, "b", length=3)], Select.SHORT_MAJORITY) == 0
+
+
 def test_negative_rewards_are_refused_where_they_would_be_summed():
     with pytest.raises(ValueError, match=r"score -1\.5: a vote is weighted by scores in \[0, 1\]"):
         weighted([ballot(0, "a", -1.5)])

@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -57,6 +58,8 @@ class _Answers:
             self._line.send(self._answer(request))
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "used" in request:
+            return {"value": time.process_time()}
         try:
             target = self._names[request["name"]] if "name" in request else self._find(request["object"])
             if "set" in request:
