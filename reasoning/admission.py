@@ -1,11 +1,13 @@
 """Scarce budgets favour finished work: which waiting branch may start (design section 3)."""
 
+from collections.abc import Iterable
+
 import anyio
 import msgspec
 
 from ..engine.text.stop import Until
 from .clock import Path
-from .ledger import Ledger
+from .ledger import Cap, Ledger
 
 
 class _Run(msgspec.Struct, eq=False):
@@ -14,6 +16,7 @@ class _Run(msgspec.Struct, eq=False):
     until: Until
     max_tokens: int
     answering: bool
+    caps: tuple[Cap, ...] = ()
     generated: int = 0
 
 
@@ -26,8 +29,8 @@ class Admission:
     """Extensions that run, and those that wait for the budget.
 
     A waiting one starts only when the remaining budget less the reserve covers the expected rest of the
-    running ones plus its own: the running mean of finished lengths, before any its `max_tokens`. At least
-    one always runs.
+    running ones plus its own: the running mean of finished lengths, before any its `max_tokens`. The same
+    holds within each cap in force (`Search.phase`). At least one always runs, and one of each cap.
     """
 
     def __init__(self, ledger: Ledger, *, reproducible: bool) -> None:
@@ -41,10 +44,12 @@ class Admission:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    async def enter(self, path: Path, until: Until, max_tokens: int, *, answering: bool) -> None:
+    async def enter(
+        self, path: Path, until: Until, max_tokens: int, *, answering: bool, caps: tuple[Cap, ...] = ()
+    ) -> None:
         """Wait until the extension may start; it is then counted as running. Cancelling leaves the queue."""
-        run = _Run(until, max_tokens, answering)
-        if self._ledger.budget.tokens is None or answering:
+        run = _Run(until, max_tokens, answering, tuple(cap for cap in caps if cap.tokens is not None))
+        if not (self._ledger.limits_tokens or run.caps) or answering:
             self._running[path] = run
             return
         waiter = _Waiter(run, anyio.Event())
@@ -81,8 +86,11 @@ class Admission:
         started = False
         for path in sorted(self._waiting):
             waiter = self._waiting[path]
-            if self._running and not self._ledger.spent and not self._covers(waiter.run):
-                break
+            if self._running and not self._ledger.spent:
+                if not self._covers(waiter.run):
+                    break
+                if not all(self._fits(waiter.run, cap) for cap in waiter.run.caps):
+                    continue
             del self._waiting[path]
             self._running[path] = waiter.run
             waiter.started.set()
@@ -93,8 +101,17 @@ class Admission:
         left = self._ledger.tokens_left(answering=candidate.answering)
         if left is None:
             return True
-        rest = sum(max(0, self._expected(run) - run.generated) for run in self._running.values())
-        return rest + self._expected(candidate) <= left
+        return self._rest(self._running.values()) + self._expected(candidate) <= left
+
+    def _fits(self, candidate: _Run, cap: Cap) -> bool:
+        """Whether the cap covers the candidate beside those that run under it."""
+        beside = [run for run in self._running.values() if any(own is cap for own in run.caps)]
+        left = cap.tokens_left(answering=candidate.answering)
+        return not beside or left is None or self._rest(beside) + self._expected(candidate) <= left
+
+    def _rest(self, runs: Iterable[_Run]) -> int:
+        """What running extensions are still expected to take."""
+        return sum(max(0, self._expected(run) - run.generated) for run in runs)
 
     def _expected(self, run: _Run) -> int:
         total, count = self._finished.get(run.until, (0, 0))

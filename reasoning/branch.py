@@ -14,16 +14,23 @@ from ..engine.text.tokenizer import Tokenizer
 from ..strategies.base import Branch, Step
 from ..verifiers.answer import extract_answer
 from ..verifiers.base import Score, Verifier
+from .answer_schema import json_answer
 from .caps import caps_in_force
-from .clock import Path
+from .clock import ASIDE, Path
 from .events import BranchOpened, Pruned, StepDone
 from .extension import Leg, extend_branch
-from .graph import Node, NodeState
+from .forced import append_to, end_thinking
+from .graph import Node, NodeState, SearchGraph
 from .mirror import IdMirror, Mirror, open_mirror
-from .run import Run, branch_seed
+from .phases import Phases
+from .run import Run, branch_seed, model_seed
 from .scoring import score_branch
 from .speculating import checked_speculate, for_model
+from .steps import unfinished_from
+from .told import Told
+from .tools.call import Call, canonical_calls
 from .trail import Trail
+from .view import LedgerView
 
 MAX_UNBOUNDED_FORK = 4096
 MIN_SOLUTION_TOKENS = 16
@@ -35,8 +42,7 @@ class SearchBranch:
     """Implements `strategies.base.Branch`, and `kv.KvHolder`, on a back end.
 
     `prompt` are the token ids of its root, `model` the model that its root was opened for. `busy` while it
-    extends or is evaluated; `live` until it is pruned. `answer_start` is the offset of the answer phase in
-    `tokens`, None while thinking.
+    extends or is evaluated; `live` until it is pruned. `phases` says where thinking ends.
     """
 
     def __init__(
@@ -59,13 +65,19 @@ class SearchBranch:
         self.live = True
         self.busy = False
         self.closed = False
-        self.answer_start: int | None = None
+        self.calls: tuple[Call, ...] = ()
+        """Calls that it ends with, for the caller of the search to run."""
         self.score: float | None = None
         self.verified: bool | None = None
         self.error: BaseException | None = None
         self.trail = Trail(run.graph, run.kv, self.tokenizer.decode, branch=self.id, seed=self.seed)
+        thinks = run.think is not False if parent is None else parent.phases.thinks
+        self.phases = Phases(self.tokenizer, self.profile, thinks=thinks, prompt=prompt)
+        self.told = Told(self, "" if parent is None else parent.told.text)
         self._mirrors: dict[str, Mirror] = {}
         self._children = 0
+        self.asides = 0
+        """Questions of verifiers about it so far."""
         run.enter(self)
 
     @classmethod
@@ -74,7 +86,7 @@ class SearchBranch:
         branch = cls(run, path, prompt=tuple(prompt), model=model)
         branch.mirror(model)
         branch.trail.open_root(len(branch.prompt), text)
-        run.emit(BranchOpened, branch=branch.id, parent=None)
+        run.emit(BranchOpened, branch=branch.id, parent=None, start=len(branch.prompt), text=text)
         return branch
 
     @property
@@ -90,6 +102,16 @@ class SearchBranch:
         """`KvHolder`: the path in the graph; empty for a branch of another model, whose positions are not
         the policy's."""
         return self.trail.nodes if self.model == self.run.policy else []
+
+    @property
+    def budget(self) -> LedgerView:
+        """What is left for its search, within the phases in force."""
+        return LedgerView(self.run.ledger, self.run.kv, caps_in_force())
+
+    @property
+    def graph(self) -> SearchGraph:
+        """The graph of its search."""
+        return self.run.graph
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -108,36 +130,49 @@ class SearchBranch:
         return self.tokenizer.decode(self.trail.tokens)
 
     @property
-    def thinks(self) -> bool:
-        """Whether a thinking phase comes before the answer."""
-        return self.profile.thinks and self.run.think is not False
-
-    @property
     def answering(self) -> bool:
         """Past the end of thinking; models that do not think always are."""
-        return self.answer_start is not None or not self.thinks
+        return self.phases.answering
 
     @property
-    def thinking_text(self) -> str:
-        """Text before the end of thinking, its marker apart; empty for models that do not think."""
-        if not self.thinks:
-            return ""
-        thinking = self.trail.tokens if self.answer_start is None else self.trail.tokens[: self.answer_start]
-        return self.tokenizer.decode(thinking).removesuffix(self.profile.think_end or "")
+    def aside(self) -> bool:
+        """Whether a verifier asks a model on it: it is no work on a solution."""
+        return self.path[0] == ASIDE
 
     @property
-    def conclusion_text(self) -> str:
-        """Text after the end of thinking, end ids apart; all of it for models that do not think."""
-        if not self.answering:
-            return ""
-        tokens = self.trail.tokens[self.answer_start or 0 :]
-        return self.tokenizer.decode([t for t in tokens if t not in self.profile.stop_ids])
+    def draws_on_reserve(self) -> bool:
+        """Whether the tokens that are kept for answers may be spent here."""
+        return self.answering and not self.aside
+
+    @property
+    def thinking(self) -> bool:
+        return not self.phases.answering
+
+    @property
+    def thinking_length(self) -> int:
+        return self.phases.thinking_length(self.trail.tokens)
+
+    @property
+    def thinking_begun(self) -> bool:
+        return self.phases.begun(self.trail.tokens)
+
+    @property
+    def conclusion(self) -> str:
+        return self.phases.conclusion_text(self.trail.tokens)
+
+    @property
+    def room(self) -> int:
+        return self.run.models[self.model].max_model_len - len(self.prompt) - len(self.trail.tokens)
 
     @property
     def answer(self) -> str | None:
-        text = self.conclusion_text
+        if self.calls:
+            return canonical_calls(self.calls)
+        text = self.conclusion
         if not text:
             return None
+        if self.run.schema is not None and not self.aside:
+            return json_answer(text) if self.closed else None
         task = self.run.problem.task
         return task.extract(text) if task is not None else extract_answer(text)
 
@@ -158,15 +193,16 @@ class SearchBranch:
         self.run.touch()
         children = [self._child((*self.path, self._children + i)) for i in range(count)]
         self._children += count
-        seeds = [child.seed for child in children]
         for model, mirror in self._mirrors.items():
+            seeds = [child.seed_on(model) for child in children]
             for child, forked in zip(children, self.run.backend.fork(mirror.seq, seeds), strict=True):
                 child._mirrors[model] = mirror.child(forked)
         with self.run.ledger.lock:
             for child in children:
                 self.run.kv.own(child)
+        start = self.trail.prompt_length + len(self.trail.tokens)
         for child in children:
-            self.run.emit(BranchOpened, branch=child.id, parent=self.id)
+            self.run.emit(BranchOpened, branch=child.id, parent=self.id, start=start)
         return list(children)
 
     async def extend(
@@ -187,8 +223,10 @@ class SearchBranch:
             model = self.model
         self.busy = True
         try:
-            leg = Leg(sampling or self.run.sampling, model, tuple(stop), for_model(method, model))
-            return await extend_branch(self, until, max_tokens, leg)
+            sampling = self.run.telling(sampling or self.run.sampling)
+            leg = Leg(sampling, model, tuple(stop), for_model(method, model))
+            with self.run.until_closed():
+                return await extend_branch(self, until, max_tokens, leg)
         finally:
             self.busy = False
             self.run.touch()
@@ -200,32 +238,14 @@ class SearchBranch:
             return Step(tokens=(), text="", stop=Stop.ANSWER)
         if not self.answering:
             self._drop_unfinished_step()
-            forced = await self._end_thinking()
+            forced = await end_thinking(self)
             if forced.stop is not Stop.STOP:
                 return forced
         return await self.extend(Until.ANSWER, max_tokens=max_tokens)
 
     async def append(self, content: str | Sequence[int]) -> Step:
         self.check_idle("append")
-        run = self.run
-        run.touch()
-        await anyio.lowlevel.checkpoint()
-        tokens = tuple(self.tokenizer.encode(content) if isinstance(content, str) else content)
-        self._check_content(tokens)
-        if not tokens:
-            return Step(tokens=(), text="", stop=Stop.STOP)
-        with run.ledger.lock:
-            if not run.take_kv(self, len(tokens)):
-                return Step(tokens=(), text="", stop=Stop.BUDGET)
-            if not run.ledger.charge(len(tokens), 0, caps_in_force(), answering=self.answering):
-                return Step(tokens=(), text="", stop=Stop.BUDGET)
-            self.trail.begin(self, "forced")
-            step = self.trail.end(tokens, Stop.STOP)
-        self.closed = False
-        self.sequence(self.model)
-        self._find_think_end(len(tokens))
-        self.emit_steps([step])
-        return step
+        return await append_to(self, content)
 
     def truncate(self, position: int) -> None:
         self.check_idle("truncate")
@@ -242,9 +262,9 @@ class SearchBranch:
             self.trail.truncate(self, position)
         for mirror in self._mirrors.values():
             mirror.truncate(position)
-        if self.answer_start is not None and self.answer_start > position:
-            self.answer_start = None
-        self.closed = False
+        self.phases.cut(position)
+        self.closed, self.calls = False, ()
+        self.told.settle(self.told.phase)
 
     async def evaluate(self, verifier: Verifier | None = None) -> Score:
         self.check_idle("evaluate")
@@ -254,7 +274,8 @@ class SearchBranch:
             return Score(value=None, detail="no verifier")
         self.busy = True
         try:
-            return await score_branch(self, verifier)
+            with self.run.until_closed():
+                return await score_branch(self, verifier)
         finally:
             self.busy = False
             self.run.touch()
@@ -285,6 +306,11 @@ class SearchBranch:
             raise HandleError(f"{verb} on branch {self.id}: it was pruned")
         if self.busy:
             raise HandleError(f"{verb} on branch {self.id}: it is busy; await what runs on it first")
+
+    def seed_on(self, model: str) -> int:
+        """What seeds `model` on this branch. A step that another model drafts has noise of its own: were it
+        the same, the rewriting of a rejected step would repeat it."""
+        return self.seed if model == self.model else model_seed(self.seed, model)
 
     def mirror(self, model: str) -> Mirror:
         """The branch as `model` reads it, which may lack the last tokens; opened at its first use."""
@@ -324,7 +350,8 @@ class SearchBranch:
     def _child(self, path: Path) -> "SearchBranch":
         child = SearchBranch(self.run, path, prompt=self.prompt, model=self.model, parent=self)
         child.trail = self.trail.child(child.id, child.seed)
-        child.answer_start, child.closed = self.answer_start, self.closed
+        child.phases.inherit(self.phases)
+        child.closed, child.calls = self.closed, self.calls
         child.score, child.verified = self.score, self.verified
         return child
 
@@ -334,56 +361,18 @@ class SearchBranch:
         if parent is None or not parent.live or parent.busy:
             return None
         mirror = parent.mirror(model)
-        (sequence,) = self.run.backend.fork(mirror.seq, [self.seed])
+        (sequence,) = self.run.backend.fork(mirror.seq, [self.seed_on(model)])
         child = mirror.child(sequence)
         child.truncate(self.trail.born_at)
         return child
 
-    def _check_content(self, tokens: tuple[int, ...]) -> None:
-        if len(tokens) > self._room:
-            raise UsageError(
-                f"append of {len(tokens)} tokens to branch {self.id}: its context has room for {self._room}"
-            )
-        size = self.run.models[self.model].vocab_size
-        for token in tokens:
-            if not 0 <= token < size:
-                raise UsageError(
-                    f"append of token {token} to branch {self.id}: the ids of {self.model} end at {size - 1}"
-                )
-
-    async def _end_thinking(self) -> Step:
-        """Force the end of thinking, paid from the reserve."""
-        position = len(self.trail.tokens)
-        marker = self.tokenizer.encode(self.profile.think_end or "")
-        if self._room < len(marker) + 1:
-            return Step(tokens=(), text="", stop=Stop.CONTEXT)
-        self.answer_start = position
-        forced = await self.append(marker)
-        self.answer_start = None if forced.stop is Stop.BUDGET else len(self.trail.tokens)
-        return forced
-
     def _drop_unfinished_step(self) -> None:
         """A model with a mark of its own learned to conclude behind whole steps only."""
-        if self.profile.step_mark is None or not self.trail.steps or self.trail.steps[-1].stop is Stop.MARK:
-            return
-        position = len(self.trail.tokens) - len(self.trail.steps[-1].tokens)
-        self.truncate(max(position, self.trail.born_at))
-
-    @property
-    def _room(self) -> int:
-        """Positions that are left in the context."""
-        return self.run.models[self.model].max_model_len - len(self.prompt) - len(self.trail.tokens)
-
-    def _find_think_end(self, appended: int) -> None:
-        """Forced text may end thinking, as a model's own does."""
-        if self.answering or self.profile.think_end is None:
-            return
-        tail = self.tokenizer.decode(self.trail.tokens[-appended:])
-        if self.profile.think_end in tail:
-            self.answer_start = len(self.trail.tokens)
+        if self.profile.step_mark is not None:
+            self.truncate(max(unfinished_from(self), self.trail.born_at))
 
     def _affordable(self) -> int:
-        left = self.run.ledger.tokens_left(answering=False)
+        left = self.budget.tokens_left
         if left is None:
             raise UsageError(
                 "n=None, as many as the budget allows, needs a budget of tokens: give one, or give n"

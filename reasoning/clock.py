@@ -14,6 +14,11 @@ from typing import NamedTuple, Protocol
 import anyio
 
 Path = tuple[int, ...]
+"""Child indices from a root; the first is the root's own."""
+
+ASIDE = -1
+"""First index of the roots on which verifiers ask a model: behind it the path of the branch that is judged,
+and a count. Such paths follow from the branch alone, whoever asks first."""
 
 
 class TicketKind(enum.Enum):

@@ -8,17 +8,24 @@ from .solution import Reason
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=lambda name: name.lower()):
-    """Base of all events. `problem_id` names the search, `tokens_spent` is the ledger at that moment."""
+    """Base of all events. `problem_id` names the search; `tokens_spent` and `flops_spent` are the ledger at
+    that moment, `kv_owned` the policy's positions that live branches hold then, shared ones counted once."""
 
     problem_id: str
     tokens_spent: int
+    flops_spent: int = 0
+    kv_owned: int = 0
 
 
 class BranchOpened(Event, frozen=True, kw_only=True):
-    """A branch came to be: the root (parent None), or a child by fork."""
+    """A branch came to be: the root (parent None), or a child by fork. `start` is the length of its path
+    then: the prompt of a root, the positions that a child shares with its parent. `text` is the prompt of a
+    root."""
 
     branch: str
     parent: str | None
+    start: int = 0
+    text: str = ""
 
 
 class StepDone(Event, frozen=True, kw_only=True):
@@ -31,13 +38,36 @@ class StepDone(Event, frozen=True, kw_only=True):
     answer: str | None = None
 
 
+class Wrote(Event, frozen=True, kw_only=True):
+    """A branch gained text, as the tokens came; `phase` is "thinking" or "answer". Only where deltas are
+    asked for.
+
+    The text of a branch is what its parent had when it was forked, and then its own `Wrote`s in order, each
+    `Cut` applied. Text that may still turn out to be a stop string, or is half of a character, comes later.
+    """
+
+    branch: str
+    text: str
+    phase: str
+
+
+class Cut(Event, frozen=True, kw_only=True):
+    """A branch dropped its text behind the first `kept` characters. Only where deltas are asked for."""
+
+    branch: str
+    kept: int
+
+
 class Scored(Event, frozen=True, kw_only=True):
-    """A verifier scored a branch."""
+    """A verifier scored a branch; `detail` is its remark, such as why it could not. `steps` are the scores of
+    all steps of its path, where the verifier tells them."""
 
     branch: str
     verifier: str
     value: float | None
     verified: bool | None
+    detail: str = ""
+    steps: tuple[float, ...] = ()
 
 
 class Pruned(Event, frozen=True, kw_only=True):
@@ -45,6 +75,15 @@ class Pruned(Event, frozen=True, kw_only=True):
 
     branch: str
     reason: str
+
+
+class ToolCalled(Event, frozen=True, kw_only=True):
+    """A branch called a tool, and has its result; `failed` where that says what went wrong."""
+
+    branch: str
+    call: str
+    result: str
+    failed: bool
 
 
 class Offered(Event, frozen=True, kw_only=True):

@@ -16,10 +16,15 @@ from .clock import Ticket, TicketKind
 from .graph import Node, NodeState
 from .meter import BranchMeter
 from .steps import step_ends
+from .tools.box import ToolBox, note_returned
 from .track import Track
 
 if TYPE_CHECKING:
     from .branch import SearchBranch
+
+UNFINISHED = "left unfinished"
+"""Why a branch was pruned whose work was cancelled: the same whether its own task or the block around it
+hears of that first."""
 
 _CUT = (Stop.BUDGET, Stop.CANCELLED, Stop.CONTEXT)
 
@@ -41,11 +46,14 @@ async def extend_branch(branch: "SearchBranch", until: Until, max_tokens: int | 
     if limit <= 0:
         await anyio.lowlevel.checkpoint()
         return Step(tokens=(), text="", stop=Stop.CONTEXT)
-    await run.admission.enter(branch.path, until, limit, answering=branch.answering)
+    caps = caps_in_force()
+    await run.admission.enter(branch.path, until, limit, answering=branch.draws_on_reserve, caps=caps)
     run.touch()
     ended_by_itself = False
     try:
         step = await _extend_phases(branch, until, limit, max_tokens, leg)
+        if run.tools is not None:
+            step = await _answer_calls(branch, step, until, max_tokens, leg, run.tools)
         ended_by_itself = step.stop not in _CUT
         return step
     finally:
@@ -65,7 +73,33 @@ async def _extend_phases(
     limit = _limit(branch, until, left, leg.model, answering=True)
     if limit <= 0:
         return first
-    second = await _request(branch, until, limit, leg)
+    return _joined(first, await _request(branch, until, limit, leg))
+
+
+async def _answer_calls(
+    branch: "SearchBranch", step: Step, until: Until, max_tokens: int | None, leg: Leg, tools: ToolBox
+) -> Step:
+    """Run the calls that `step` ended with, append their results, and go on until it ends without one. A
+    single step ends behind the results."""
+    while branch.live and (calls := tools.calls_of(branch, step.stop)):
+        if tools.returns(calls):
+            branch.closed = True
+            note_returned(branch, calls)
+            return step
+        branch.closed, branch.trail.nodes[-1].state = False, NodeState.LIVE
+        step = _joined(step, await tools.run(branch, calls))
+        if step.stop is not Stop.MARK or until is Until.STEP:
+            return step
+        left = None if max_tokens is None else max_tokens - step.generated
+        limit = _limit(branch, until, left, leg.model, answering=branch.answering)
+        if limit <= 0:
+            return msgspec.structs.replace(step, stop=Stop.LENGTH)
+        step = _joined(step, await _extend_phases(branch, until, limit, left, leg))
+    return step
+
+
+def _joined(first: Step, second: Step) -> Step:
+    """One step of both; the log-probabilities are those of sampled tokens."""
     return Step(
         tokens=first.tokens + second.tokens,
         text=first.text + second.text,
@@ -73,6 +107,7 @@ async def _extend_phases(
         logprobs=first.logprobs + second.logprobs,
         generated=first.generated + second.generated,
         stats=first.stats + second.stats,
+        alternatives=first.alternatives + second.alternatives,
     )
 
 
@@ -87,7 +122,7 @@ def _limit(
         limits.append(run.tokens_per_step or run.step_tokens)
     if max_tokens is not None:
         limits.append(max_tokens)
-    if run.max_tokens is not None:
+    if run.max_tokens is not None and not branch.aside:
         kept = 0 if answering else Budget(tokens=run.max_tokens).reserve(thinks=True)
         limits.append(run.max_tokens - kept - len(branch.tokens))
     return min(limits)
@@ -97,32 +132,43 @@ async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -
     """One `extend` of the engine, in the clock's order."""
     run = branch.run
     sequence = branch.sequence(leg.model)
-    branch.closed = False
+    branch.closed, branch.calls = False, ()
     with run.ledger.lock:
         run.kv.use(branch)
         ticket = run.clock.begin(branch.path, TicketKind.EXTEND)
         run.track_holder(branch)
         node = branch.trail.begin(branch, "step")
     track = Track(branch, branch.trail.nodes[:-1], node)
-    meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.answering)
+    meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.draws_on_reserve)
+    constraint = None if run.schema is None else run.schema.constraint(branch)
+    if constraint is not None and until is Until.ANSWER:
+        until = Until.END  # its own end is the answer's: a box inside a string is none
+    tools = run.tools if run.tools is not None and run.tools.serves(branch) else None
     rule = StopRule(
         until=until,
-        eos_ids=run.models[leg.model].profile.stop_ids,
-        strings=leg.strings,
+        eos_ids=run.models[leg.model].profile.stop_ids | (tools.eos_ids if tools else frozenset()),
+        strings=leg.strings + (tools.strings if tools else ()),
         mark=run.step_mark,
         tokens_per_step=run.tokens_per_step,
     )
     params = ExtendParams(
-        sampling=leg.sampling, stop=rule, max_tokens=limit, order=branch.path, speculate=leg.speculate
+        sampling=leg.sampling,
+        stop=rule,
+        max_tokens=limit,
+        order=branch.path,
+        speculate=leg.speculate,
+        priority=run.priority,
+        constraint=constraint,
     )
+    phase = branch.told.phase
     try:
-        extension = await run.backend.extend(sequence, params, meter)
+        extension = await run.backend.extend(sequence, params, meter, branch.told.listener(rule))
         await run.clock.finish(ticket)
     except BaseException as error:
         _abandon(branch, ticket, node, error)
         raise
     run.touch()
-    return _take(branch, extension, track, leg.model)
+    return _take(branch, extension, track, leg.model, phase)
 
 
 def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseException) -> None:
@@ -132,15 +178,15 @@ def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseExce
         run.clock.drop(ticket)
         run.kv.resize(node, -node.length)
     failed = isinstance(error, Exception)
-    reason = f"failed: {error}" if failed else "cancelled"
+    reason = f"failed: {error}" if failed else UNFINISHED
     if node.state is NodeState.LIVE:
         node.state, node.reason = NodeState.PRUNED, reason
     node.stop = str(Stop.CANCELLED)
     branch.prune(reason)
 
 
-def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str) -> Step:
-    """Put the engine's result on the branch: tokens, steps, phase."""
+def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str, phase: str) -> Step:
+    """Put the engine's result on the branch: tokens, steps, phase. `phase` is the one that wrote them."""
     run = branch.run
     tokens = extension.tokens
     with run.ledger.lock:
@@ -152,10 +198,11 @@ def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str
             steps = branch.trail.end_extension(extension, ends, track)
     branch.generated_on(model)
     if extension.stop is Stop.THINK_END:
-        branch.answer_start = len(branch.tokens)
+        branch.phases.answer_start = len(branch.tokens)
     branch.closed = extension.stop in (Stop.EOS, Stop.ANSWER)
     if branch.closed and branch.live:
         branch.trail.nodes[-1].state = NodeState.FINISHED
+    branch.told.settle(phase)
     branch.emit_steps(steps)
     return Step(
         tokens=tokens,
@@ -164,4 +211,5 @@ def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str
         logprobs=extension.logprobs,
         generated=extension.generated,
         stats=extension.stats,
+        alternatives=extension.alternatives,
     )

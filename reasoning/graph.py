@@ -72,6 +72,8 @@ class SearchGraph:
     def __init__(self) -> None:
         self.nx_graph: nx.DiGraph = nx.DiGraph()
         self.notes: list[dict[str, Any]] = []
+        self.ending: dict[str, Any] = {}
+        """How the search ended: its answer and the branch that has it. Empty while it runs."""
 
     def add(self, node: Node, parent: Node | None) -> None:
         """Add a step below `parent`, or a new root."""
@@ -111,9 +113,10 @@ class SearchGraph:
         return plain
 
     def to_node_link(self) -> dict[str, Any]:
-        """networkx node-link data (`edges="links"`), with the strategy's notes in the graph's attributes."""
+        """networkx node-link data (`edges="links"`), with the strategy's notes and how the search ended in
+        the graph's attributes."""
         data = nx.node_link_data(self.plain(), edges="links")
-        data["graph"] = {"notes": self.notes}
+        data["graph"] = {"notes": self.notes, "ending": self.ending}
         return data
 
     def to_graphml(self) -> str:
@@ -155,9 +158,10 @@ class SearchGraph:
         raise UsageError(f"graph format {suffix!r}: use .json, .graphml or .mmd")
 
 
-def _place(node: Node) -> tuple[tuple[int, ...], int]:
+def _place(node: Node) -> tuple[bool, tuple[int, ...], int]:
     branch, _, index = node.id.partition("#")
-    return tuple(map(int, branch.split("."))), int(index)
+    path = tuple(map(int, branch.split(".")))
+    return path[0] < 0, path, int(index)  # what verifiers asked comes behind the search itself
 
 
 def _attributes(node: Node) -> dict[str, Any]:

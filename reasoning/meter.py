@@ -32,7 +32,7 @@ class BranchMeter:
             if ticket.suspended and not run.try_resume(ticket, self._track.holder):
                 return Verdict.YIELD
             if clock.reproducible:
-                scarce = run.scarce(answering=self._answering)
+                scarce = run.scarce(self._caps)
                 if not clock.may_grant(ticket, scarce=scarce):
                     return Verdict.DEFER
             if tokens and work.model == run.policy:

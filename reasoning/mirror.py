@@ -174,7 +174,12 @@ def open_mirror(branch: "SearchBranch", model: str) -> Mirror:
     reading = find_reading(run.model(branch.model), run.model(model))
     prompt = branch.prompt if reading is None else reading.prompt(branch.trail.nodes[0].text)
     sequence = run.backend.open(
-        prompt, seed=branch.seed, model=model, namespace=run.namespace, usage=run.usage
+        prompt,
+        seed=branch.seed_on(model),
+        model=model,
+        namespace=run.namespace,
+        tenant=run.tenant,
+        usage=run.usage,
     )
     if reading is None:
         return IdMirror(run.backend, sequence, len(prompt))

@@ -1,6 +1,6 @@
-"""Opening an engine for a reasoner: sources resolved, defaults chosen, models loaded."""
+"""Opening an engine for a reasoner: sources resolved, defaults chosen, models loaded or found on servers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -8,8 +8,10 @@ import torch
 
 from ..engine.engine import Engine
 from ..engine.errors import ModelLoadError, UsageError
+from ..engine.joined import JoinedEngine, OpenableBackend
+from ..engine.remote.address import RemoteAddress
 from ..engine.text.step_format import Scorer
-from .source import ModelSource, find_source
+from .source import ModelSource, find_source, named_sources
 
 MOST_THREADS = 1024
 
@@ -17,7 +19,7 @@ MOST_THREADS = 1024
 class OpenedEngine(msgspec.Struct, frozen=True):
     """An engine that is not entered yet, and the source of its policy."""
 
-    engine: Engine
+    engine: OpenableBackend
     source: ModelSource
 
 
@@ -26,6 +28,7 @@ async def open_engine(
     *,
     draft: str | None,
     prm: str | None,
+    judge: str | None,
     adapter: str | None,
     device: str,
     dtype: str,
@@ -37,37 +40,107 @@ async def open_engine(
     settle: Callable[[], Awaitable[None]],
     due: Callable[[], bool],
 ) -> OpenedEngine:
-    """Load the policy `model`, and the draft and reward models that are named or come with it.
+    """Load the policy `model`, the draft and reward models that are named or come with it, and the judge; or
+    find them on their servers. The options of models in this process say nothing to those on servers.
 
     Raises `ModelLoadError` and `UsageError` in one line.
     """
     source = find_source(model)
-    paths: dict[str, str | Path] = {"policy": source.policy}
-    companions = {"draft": (draft, source.draft), "prm": (prm, source.prm)}
-    for role, (named, own) in companions.items():
-        if named is not None:
-            paths[role] = _companion(role, named)
-        elif own is not None:
-            paths[role] = own
-    target = _device(device)
-    engine = await Engine.open_models(
-        paths,
-        dtype=_dtype(dtype, target),
-        device=target,
-        kv_memory=kv_memory,
-        max_model_len=max_model_len,
-        max_step_tokens=max_step_tokens or 2048,
-        deterministic=source.deterministic if deterministic is None else deterministic,
-        threads=_checked_threads(threads),
-        adapters=None if adapter is None else {"policy": adapter},
-        settle=settle,
-        due=due,
-    )
-    _check_roles(engine)
-    return OpenedEngine(engine, source)
+    local: dict[str, str | Path] = {}
+    remote: dict[str, RemoteAddress] = {}
+    if source.remote is None:
+        local["policy"] = source.policy
+    else:
+        remote["policy"] = source.remote
+    for role, named, own in (
+        ("draft", draft, source.draft),
+        ("prm", prm, source.prm),
+        ("judge", judge, None),
+    ):
+        if named is None and own is not None:
+            local[role] = own
+        elif named is not None:
+            companion = find_source(named)
+            if companion.remote is not None:
+                remote[role] = companion.remote
+            else:
+                local[role] = _companion(role, companion)
+    _check_remote(remote, adapter)
+    backends: list[OpenableBackend] = []
+    if remote:
+        source, backend = await _open_remote(remote, source, max_model_len)
+        backends.append(backend)
+    if local:
+        target = _device(device)
+        engine = await Engine.open_models(
+            local,
+            dtype=_dtype(dtype, target),
+            device=target,
+            kv_memory=kv_memory,
+            max_model_len=max_model_len,
+            max_step_tokens=max_step_tokens or 2048,
+            deterministic=source.deterministic if deterministic is None else deterministic,
+            threads=_checked_threads(threads),
+            adapters=None if adapter is None else {"policy": adapter},
+            settle=settle,
+            due=due,
+        )
+        backends.append(engine)
+    opened = backends[0] if len(backends) == 1 else JoinedEngine(backends)
+    _check_roles(opened)
+    return OpenedEngine(opened, source)
 
 
-def _check_roles(engine: Engine) -> None:
+def _check_remote(remote: Mapping[str, RemoteAddress], adapter: str | None) -> None:
+    """Refuse what servers of the OpenAI interface do not do."""
+    if "prm" in remote:
+        raise UsageError(
+            f"--prm {remote['prm'].name}: a server gives no rewards of single steps; "
+            "give a reward model of this machine: a folder, a .gguf file or a Hub id"
+        )
+    if adapter is not None and "policy" in remote:
+        raise UsageError(
+            f"--adapter {adapter}: the model is on a server; name the adapter that the server has as #MODEL"
+        )
+
+
+async def _open_remote(
+    addresses: Mapping[str, RemoteAddress], source: ModelSource, max_model_len: int | None
+) -> tuple[ModelSource, OpenableBackend]:
+    """The engine over the servers, and the source with what is known of the policy once they answered."""
+    try:
+        from ..engine.remote.opening import open_remote
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"remote models need the package {error.name}: pip install 'branchwise[remote]'"
+        ) from None
+    folders: list[Path] = []
+
+    def find_folder(name: str) -> Path:
+        folders.append(find_source(name, weights=False).policy)
+        return folders[-1]
+
+    engine = await open_remote(addresses, find_folder, max_model_len=max_model_len)
+    if source.remote is not None and source.remote.tokenizer is None and folders:
+        source = _as_family(source, folders[0])
+    return source, engine
+
+
+def _as_family(source: ModelSource, folder: Path) -> ModelSource:
+    """A server that loaded the policy of a shipped family reads what the family reads."""
+    for name in named_sources():
+        try:
+            family = find_source(name)
+        except (ModelLoadError, ImportError):
+            continue
+        if family.policy.resolve() == folder.resolve():
+            return msgspec.structs.replace(
+                source, policy=folder, tasks_only=family.tasks_only, solves=family.solves
+            )
+    return msgspec.structs.replace(source, policy=folder)
+
+
+def _check_roles(engine: OpenableBackend) -> None:
     """Refuse models that cannot do what their option asks of them."""
     models = engine.models
     for role, info in models.items():
@@ -90,10 +163,9 @@ def _check_roles(engine: Engine) -> None:
         )
 
 
-def _companion(role: str, name: str) -> Path:
-    """A draft or reward model; the name of a family means its model of that role."""
-    source = find_source(name)
-    own = source.draft if role == "draft" else source.prm
+def _companion(role: str, source: ModelSource) -> Path:
+    """A model beside the policy; the name of a family means its model of that role."""
+    own = {"draft": source.draft, "prm": source.prm}.get(role)
     return own or source.policy
 
 

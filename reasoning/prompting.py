@@ -1,17 +1,21 @@
 """From a problem's text to the prompt of a model."""
 
-from importlib.metadata import entry_points
+from itertools import takewhile
 
 import msgspec
 
 from ..engine.errors import CapacityError, UsageError
+from ..engine.plugins import registered
 from ..engine.protocol import ModelInfo
 from ..engine.text.tokenizer import Message
 from ..verifiers.nearest import shown
 from ..verifiers.problem import Problem, Task
 from .source import ModelSource
+from .tools.box import ToolBox
 
 BOXED = "Reason step by step, and put your final answer within \\boxed{}."
+
+TASKS = "branchwise.tasks"
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -23,7 +27,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
 def recognise(text: str) -> Task | None:
     """The task whose sentence `text` is. Raises `UsageError` where it is one that cannot be solved."""
-    for point in entry_points(group="branchwise.tasks"):
+    for point in registered(TASKS).values():
         task = point.load().recognise(text)
         if task is not None:
             return task
@@ -32,7 +36,7 @@ def recognise(text: str) -> Task | None:
 
 def _is_registered(task: Task | None) -> bool:
     """Whether a task is of a kind that a family of models may be trained on."""
-    return any(type(task) is point.load() for point in entry_points(group="branchwise.tasks"))
+    return any(type(task) is point.load() for point in registered(TASKS).values())
 
 
 def read_problem(problem: Problem, source: ModelSource) -> Problem:
@@ -41,6 +45,8 @@ def read_problem(problem: Problem, source: ModelSource) -> Problem:
         raise UsageError("empty problem: give the text of the problem to solve")
     _check_text("problem", problem.text)
     _check_text("system message", problem.system or "")
+    for message in (*problem.messages, *problem.since):
+        _check_text(f"{message.role} message", message.content)
     if not source.tasks_only or _is_registered(problem.task):
         return problem
     task = recognise(problem.text)
@@ -61,22 +67,30 @@ def _check_text(what: str, text: str) -> None:
         raise UsageError(f"{what} {shown(text)}: is not UTF-8 text; give it in UTF-8") from error
 
 
-def make_prompt(problem: Problem, source: ModelSource, info: ModelInfo, *, think: bool | None) -> Prompt:
-    """Render the prompt. Raises `CapacityError` where it leaves no room in the context."""
+def make_prompt(
+    problem: Problem,
+    source: ModelSource,
+    info: ModelInfo,
+    *,
+    think: bool | None,
+    form: str | None = None,
+    tools: ToolBox | None = None,
+) -> Prompt:
+    """Render the prompt. `form`: how the answer is to be given, in place of the model's usual system message.
+    `tools` are told to a model that was not trained on its own.
+
+    Raises `CapacityError` where it leaves no room in the context.
+    """
     notes: list[str] = []
-    messages: list[Message] = []
     if source.tasks_only and problem.task is not None:
         if problem.system is not None:
             notes.append(f"the model {source.name} reads no system message: it was ignored")
-        messages.append(Message("user", problem.task.prompt()))
+        if problem.messages:
+            notes.append(f"the model {source.name} reads no earlier turns: they were ignored")
+        messages = [Message("user", problem.task.prompt()), *problem.since]
     else:
-        system = problem.system
-        if system is None and info.profile.final_answer == "boxed":
-            system = BOXED
-        if system:
-            messages.append(Message("system", system))
-        messages.append(Message("user", problem.text))
-    tokens = info.tokenizer.chat(messages, think=think)
+        messages = _messages(problem, info, form)
+    tokens = tools.chat(messages, info, think=think) if tools else info.tokenizer.chat(messages, think=think)
     if think is False and info.profile.think_end is not None:
         tokens = _without_thinking(tokens, info)
     if len(tokens) >= info.max_model_len:
@@ -86,6 +100,37 @@ def make_prompt(problem: Problem, source: ModelSource, info: ModelInfo, *, think
             "--max-model-len where the model can"
         )
     return Prompt(tuple(tokens), tuple(notes))
+
+
+def next_prefix(problem: Problem, source: ModelSource, info: ModelInfo) -> tuple[int, ...]:
+    """Token ids that the prompt begins with whatever `problem.text` will be; empty for a model that reads
+    nothing but its tasks' prompts."""
+    if source.tasks_only:
+        return ()
+    one, other = (
+        info.tokenizer.chat(_messages(msgspec.structs.replace(problem, text=text), info))
+        for text in ("A", "7")
+    )
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(token for token, _ in alike)
+
+
+def _messages(problem: Problem, info: ModelInfo, form: str | None = None) -> list[Message]:
+    """The problem as chat turns, the model's usual system message first where there is no other."""
+    system = problem.system
+    if system is None and info.profile.final_answer == "boxed":
+        system = form or BOXED
+    first = [Message("system", system)] if system else []
+    return [*first, *problem.messages, Message("user", problem.text), *problem.since]
+
+
+def question(info: ModelInfo, text: str, *, think: bool | None) -> tuple[int, ...]:
+    """The prompt of a user message to any open model; `think` False also ends its thinking before it
+    began."""
+    tokens = info.tokenizer.chat([Message("user", text)], think=think)
+    if think is False and info.profile.think_end is not None:
+        tokens = _without_thinking(tokens, info)
+    return tuple(tokens)
 
 
 def _without_thinking(tokens: list[int], info: ModelInfo) -> list[int]:

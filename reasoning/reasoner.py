@@ -1,37 +1,35 @@
 """The facade: models opened once, problems solved side by side."""
 
 import logging
-import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import anyio
-import msgspec
 import structlog
 
 from ..engine.errors import UsageError
 from ..engine.memory_plan import MemoryPlan
 from ..engine.protocol import Backend, ModelInfo
+from ..engine.text.tokenizer import Message
 from ..strategies.base import Strategy
 from ..strategies.grammar import parse_strategy
-from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
+from .branch import SearchBranch
 from .budget import Budget
-from .events import Event
-from .pairing import check_pairing, choose_verifier
-from .prompting import make_prompt, read_problem
-from .run import Run
+from .conversation import Conversation, closing
+from .kept import KeptPrefix
+from .many import solve_all
+from .preparing import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunMaker, RunOptions
+from .prompting import next_prefix
+from .session import open_session
 from .settle import Settler
 from .solution import Solution
 from .solve import run_search
 from .source import ModelSource
-from .speculating import checked_speculate
-from .stepping import parse_step
-
-DEFAULT_BUDGET = Budget(tokens=16384)
-DEFAULT_STRATEGY = "best_of_n(n=16)"
+from .stream import SolveStream, open_stream
 
 
 class Reasoner:
@@ -47,7 +45,7 @@ class Reasoner:
         self.backend = backend
         self.source = source
         self.reproducible = reproducible
-        self._settler = settler
+        self._maker = RunMaker(backend, source, settler if reproducible else None)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -56,7 +54,7 @@ class Reasoner:
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
-        """The open models by role: policy, draft, prm."""
+        """The open models by role: policy, draft, prm, judge."""
         return self.backend.models
 
     @classmethod
@@ -67,6 +65,7 @@ class Reasoner:
         *,
         draft: str | None = None,
         prm: str | None = None,
+        judge: str | None = None,
         adapter: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
@@ -91,6 +90,7 @@ class Reasoner:
             model,
             draft=draft,
             prm=prm,
+            judge=judge,
             adapter=adapter,
             device=device,
             dtype=dtype,
@@ -140,83 +140,112 @@ class Reasoner:
         strategy: Strategy | str = DEFAULT_STRATEGY,
         budget: Budget | None = None,
         *,
-        verifier: Verifier | str | None = None,
-        oracle: bool = False,
-        seed: int | None = None,
-        problem_id: str = "",
-        system: str | None = None,
-        think: bool | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        step: str | None = None,
-        speculate: str | None = None,
-        namespace: str = "",
-        on_event: Callable[[Event], None] | None = None,
         interrupt: anyio.Event | None = None,
+        **options: Unpack[RunOptions],
     ) -> Solution:
         """Solve one problem; see `Solution` for what comes back whatever ended it.
 
-        `seed` None draws one and reports it. `problem_id` (default: the text) tells problems of one run
-        apart. `step` is "mark:TEXT" or "tokens:N". `speculate` is "ngram(k=4)", "suffix(k=8)" or
-        "draft(k=4)": another speed, the same solution, unless it says `verify=ratio`. `interrupt` ends the
-        search with reason cancelled.
-        Raises `UsageError`, `CapabilityError`.
+        Options, all with a default: `verifier` (by default the task's own, else the reward model), `oracle`
+        allows one that recomputes the answer. `seed` None draws one and reports it. `problem_id` (default:
+        the text) tells problems of one run apart. `system` message, `think`; `sampling`: instead of the
+        model's own; `temperature`; `max_tokens` of a candidate. `step` is "mark:TEXT" or "tokens:N".
+        `speculate` is "ngram(k=4)", "suffix(k=8)" or "draft(k=4)": another speed, the same solution, unless
+        it says `verify=ratio`. `schema`: the answer phase is JSON of this schema, and a complete `answer` is
+        that JSON, keys sorted (extra `structured`). `tools`: what chains may call while they are written;
+        each result is appended to its branch and charged.
+
+        `namespace`: no KV is shared with another one. Rows of the engine are shared fairly between tenants:
+        the `tenant`, else the namespace; within one, a higher `priority` goes first. `on_event` is called
+        with each event, with `deltas` also as text comes (`Wrote`). `interrupt` ends the search with reason
+        cancelled.
+
+        Cancelling the call raises, after all branches were pruned. Raises `UsageError`, `CapabilityError`.
         """
         if isinstance(strategy, str):
             strategy = parse_strategy(strategy)
-        if isinstance(problem, str):
-            problem = Problem(text=problem, id=problem_id, system=system)
-        problem = read_problem(problem, self.source)
-        info = self.models["policy"]
-        prompt = make_prompt(problem, self.source, info, think=think)
-        if not isinstance(verifier, str | None):
-            chosen: Verifier | None = verifier
-        else:
-            chosen = choose_verifier(verifier, problem, self.backend)
-        check_pairing(strategy, chosen, self.backend, oracle=oracle)
-        sampling = info.sampling
-        if temperature is not None:
-            sampling = msgspec.structs.replace(sampling, temperature=_checked_temperature(temperature))
-        stepping = parse_step(step)
-        run = Run(
-            backend=self.backend,
-            model_name=self.source.name,
-            problem=problem,
-            budget=budget or DEFAULT_BUDGET,
-            seed=secrets.randbits(32) if seed is None else seed,
-            verifier=chosen,
-            sampling=sampling,
-            settler=self._settler if self.reproducible else None,
-            step_mark=stepping.mark,
-            tokens_per_step=stepping.tokens,
-            max_tokens=max_tokens,
-            think=think,
-            speculate=checked_speculate(speculate, self.backend),
-            namespace=namespace,
-            on_event=on_event,
-        )
-        run.notes.extend(prompt.notes)
-        if chosen is not None and chosen.oracle:
-            run.notes.append(f"oracle: verifier {chosen.name} recomputes the answer")
-        return await run_search(run, strategy, prompt.tokens, interrupt=interrupt)
+        run, prompt = self._maker.make(problem, budget or DEFAULT_BUDGET, strategy=strategy, **options)
+        return await run_search(run, strategy, prompt, interrupt=interrupt)
+
+    def stream(
+        self,
+        problem: str | Problem,
+        strategy: Strategy | str = DEFAULT_STRATEGY,
+        budget: Budget | None = None,
+        *,
+        interrupt: anyio.Event | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AbstractAsyncContextManager[SolveStream]:
+        """`solve` as the events of the search: `async for event in stream` until it ends, then
+        `stream.solution`. Options as of `solve`.
+
+        What the search raises, the iteration raises. Leaving the block early cancels the search.
+        """
+        solve = partial(self.solve, problem, strategy, budget)
+        return open_stream(solve, interrupt=interrupt, **options)
+
+    def session(
+        self,
+        problem: str | Problem | Sequence[int],
+        budget: Budget | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AbstractAsyncContextManager[SearchBranch]:
+        """The root branch of a search by the caller's own code, under one budget. `problem` may be the
+        prompt's token ids; options as of `solve`.
+
+        The branch has all verbs of `strategies.base.Branch`, and the search's `budget` and `graph`. Past
+        `Budget.seconds` extensions end with stop budget. Leaving the block prunes what grew from it.
+        Raises `UsageError`, `CapabilityError`.
+        """
+        return open_session(self._maker, problem, budget or DEFAULT_BUDGET, options)
+
+    def conversation(
+        self,
+        *,
+        system: str | None = None,
+        namespace: str = "",
+        tenant: str | None = None,
+        ttl_s: float = 600.0,
+        messages: Sequence[Message] = (),
+    ) -> AbstractAsyncContextManager[Conversation]:
+        """A conversation whose KV is kept from one turn to the next, for at most `ttl_s` seconds after each;
+        `messages` are turns before its first. Leaving the block gives the KV back.
+
+        Raises `UsageError`.
+        """
+        if not ttl_s > 0:
+            raise UsageError(f"ttl_s={ttl_s}: give more than 0 seconds")
+        solve = partial(self.solve, namespace=namespace, tenant=tenant)
+        kept = KeptPrefix(self.backend, ttl_s=ttl_s, namespace=namespace, tenant=tenant)
+        return closing(Conversation(solve, kept, self._next_prefix, system=system, messages=messages))
 
     async def solve_many(
-        self, problems: Sequence[str | Problem], strategy: Strategy | str = DEFAULT_STRATEGY, **options: Any
+        self,
+        problems: Sequence[str | Problem],
+        strategy: Strategy | str = DEFAULT_STRATEGY,
+        budget: Budget | None = None,
+        *,
+        tenants: Sequence[str | None] | None = None,
+        at_once: int | None = None,
+        interrupt: anyio.Event | None = None,
+        **options: Unpack[RunOptions],
     ) -> list[Solution | Exception]:
         """Solve problems side by side on one engine; results in input order, an error in the place of its
-        problem."""
-        results: dict[int, Solution | Exception] = {}
+        problem. `budget` is each problem's; give it a parent to bound them together.
 
-        async def one(index: int, problem: str | Problem) -> None:
-            try:
-                results[index] = await self.solve(problem, strategy, **options)
-            except Exception as error:
-                results[index] = error
+        `tenants` names whose each problem is: the engine's rows are shared fairly between them, however many
+        problems each has. `at_once` bounds how many are searched at a time, those of different tenants in
+        turn. `interrupt` ends all searches. Other options as of `solve`.
+        """
+        whose = [options.get("tenant")] * len(problems) if tenants is None else tenants
 
-        async with anyio.create_task_group() as group:
-            for index, problem in enumerate(problems):
-                group.start_soon(one, index, problem)
-        return [results[index] for index in range(len(problems))]
+        async def one(problem: str | Problem, tenant: str | None) -> Solution:
+            its = RunOptions(**{**options, "tenant": tenant})
+            return await self.solve(problem, strategy, budget, interrupt=interrupt, **its)
+
+        return await solve_all(problems, one, whose, at_once)
+
+    def _next_prefix(self, problem: Problem) -> tuple[int, ...]:
+        return next_prefix(problem, self.source, self.models["policy"])
 
 
 def solve(problem: str | Problem, strategy: Strategy | str = DEFAULT_STRATEGY, **options: Any) -> Solution:
@@ -245,6 +274,7 @@ _OPENING = frozenset(
         "model",
         "draft",
         "prm",
+        "judge",
         "adapter",
         "device",
         "dtype",
@@ -256,9 +286,3 @@ _OPENING = frozenset(
         "deterministic",
     }
 )
-
-
-def _checked_temperature(value: float) -> float:
-    if not 0.0 <= value <= 100.0:
-        raise UsageError(f"temperature={value}: give a number from 0 (greedy) to 100")
-    return value

@@ -2,9 +2,12 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
+import anyio
+import msgspec
 import structlog
 
 from ..engine.drafting.params import Speculate
@@ -14,13 +17,18 @@ from ..engine.sampling.params import SamplingParams
 from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
 from .admission import Admission
+from .answer_schema import AnswerSchema
 from .budget import Budget
 from .clock import Clock, LogicalClock, Path, Ticket, WallClock
+from .electorate import Electorate
 from .events import Event
 from .graph import SearchGraph
 from .kv import KvHolder, OwnedKv, Room
-from .ledger import Ledger
+from .ledger import Cap, Ledger
 from .settle import Rest, Settler
+
+if TYPE_CHECKING:
+    from .tools.box import ToolBox
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +37,12 @@ def branch_seed(run_seed: int, problem_id: str, path: Path) -> int:
     """The 64-bit seed of a branch: a hash of run, problem and path, so that no two branches share their
     noise."""
     text = f"{run_seed}\x00{len(problem_id)}\x00{problem_id}\x00{'.'.join(map(str, path))}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def model_seed(seed: int, model: str) -> int:
+    """The 64-bit seed of a branch's sequence on another model than its own."""
+    text = f"{seed}\x00{model}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -52,7 +66,9 @@ class Run:
         budget: Budget,
         seed: int,
         verifier: Verifier | None,
+        step_verifier: Verifier | None = None,
         sampling: SamplingParams,
+        stats_top_k: int = 0,
         settler: Settler | None,
         step_tokens: int = 256,
         step_mark: str | None = None,
@@ -60,8 +76,13 @@ class Run:
         max_tokens: int | None = None,
         think: bool | None = None,
         speculate: Speculate | None = None,
+        schema: AnswerSchema | None = None,
+        tools: "ToolBox | None" = None,
         namespace: str = "",
+        tenant: str | None = None,
+        priority: int = 0,
         on_event: Callable[[Event], None] | None = None,
+        deltas: bool = False,
     ) -> None:
         self.backend = backend
         self.models: Mapping[str, ModelInfo] = backend.models
@@ -71,20 +92,30 @@ class Run:
         self.problem_id = problem.id or problem.text
         self.seed = seed
         self.verifier = verifier
+        self.step_verifier = step_verifier
         self.sampling = sampling
+        self.stats_top_k = stats_top_k
+        """Statistics that a verifier wants with each token (`SamplingParams.stats_top_k`)."""
         self.step_tokens = step_tokens
         self.step_mark = step_mark
         self.tokens_per_step = tokens_per_step
         self.max_tokens = max_tokens
         self.think = think
         self.speculate = speculate
+        self.schema = schema
+        self.tools = tools
         self.namespace = namespace
+        self.tenant = tenant
+        self.priority = priority
         self.usage = EngineUsage()
         self.closing = False
         """The search is over: what its branches wrote may be wanted by the next turn."""
         self.graph = SearchGraph()
+        self.electorate = Electorate(problem, self.outside, exact=schema is not None)
         self.notes: list[str] = []
         self.failures: list[BaseException] = []
+        self.failed_verifiers: set[str] = set()
+        """Names of verifiers that could not do their work at least once."""
         self.kv = OwnedKv(budget.kv_tokens)
         profile = self.models[self.policy].profile
         self.ledger = Ledger(budget, thinks=profile.thinks and think is not False)
@@ -98,8 +129,12 @@ class Run:
             settler.register(self.rest, self)
         self._thread = threading.get_ident()
         self._on_event = on_event
+        self.deltas = deltas and on_event is not None
+        """Whether somebody watches the text as it comes (`told.Told`)."""
         self._holders: dict[Path, KvHolder] = {}
         self._live: dict[Path, Prunable] = {}
+        self._waits: set[anyio.CancelScope] = set()
+        self._roots = 0
 
     def model(self, name: str) -> ModelInfo:
         """The open model of that name. Raises `CapabilityError` where there is none."""
@@ -109,6 +144,23 @@ class Run:
                 f"model {name!r} is not open: open a model under that name, or use one of: {known}"
             )
         return self.models[name]
+
+    def telling(self, sampling: SamplingParams) -> SamplingParams:
+        """The sampling with the statistics that the run's verifiers want, and as many alternatives as the
+        run's own sampling tells."""
+        stats, leading = self.stats_top_k, self.sampling.top_logprobs
+        if sampling.stats_top_k >= stats and sampling.top_logprobs >= leading:
+            return sampling
+        return msgspec.structs.replace(
+            sampling,
+            stats_top_k=max(stats, sampling.stats_top_k),
+            top_logprobs=max(leading, sampling.top_logprobs),
+        )
+
+    def next_root(self) -> Path:
+        """The path of a new root."""
+        self._roots += 1
+        return (self._roots - 1,)
 
     def enter(self, branch: "Prunable") -> None:
         """A branch came to be. Raises `HandleError` where the search is over."""
@@ -121,13 +173,32 @@ class Run:
         self._live.pop(branch.path, None)
         self._holders.pop(branch.path, None)
 
+    def live_below(self, path: Path) -> "list[Prunable]":
+        """The live branches that descend from the one at `path`, by path."""
+        depth = len(path)
+        return [self._live[p] for p in sorted(self._live) if len(p) > depth and p[:depth] == path]
+
+    @contextmanager
+    def until_closed(self) -> Iterator[None]:
+        """Work on a branch. It ends with the run, also where nobody cancels its task (`HandleError`): the
+        event that it waits for would not come."""
+        with anyio.CancelScope() as wait:
+            self._waits.add(wait)
+            try:
+                yield
+            finally:
+                self._waits.discard(wait)
+        if wait.cancelled_caught:
+            raise HandleError("the search is over")
+
     def close(self) -> None:
-        """The search is over: prune what lives; the settler forgets it."""
+        """The search is over: prune what lives and end what runs; the settler forgets it."""
         self.closing = True
-        with self.ledger.lock:
-            self.ledger.closed = True
+        self.ledger.close()
         for branch in list(self._live.values()):
             branch.prune("search ended")
+        for wait in self._waits:
+            wait.cancel()
         if self._settler is not None and self.rest is not None:
             self._settler.forget(self.rest)
 
@@ -155,20 +226,23 @@ class Run:
     def emit(self, event: Callable[..., Event], **fields: Any) -> None:
         """Send an event to whoever watches."""
         if self._on_event is not None:
-            self._on_event(event(problem_id=self.problem_id, tokens_spent=self.ledger.tokens_spent, **fields))
+            spent = {"tokens_spent": self.ledger.tokens_spent, "flops_spent": self.ledger.flops_spent}
+            self._on_event(event(problem_id=self.problem_id, **spent, kv_owned=self.kv.owned, **fields))
 
     @property
     def watched(self) -> bool:
         return self._on_event is not None
 
-    def scarce(self, *, answering: bool) -> bool:
-        """Whether one more token for every running branch may not be covered, so that the order of grants
-        matters; where none is left, all are refused in any order."""
-        budget = self.ledger.budget
-        if budget.flops is not None or budget.kv_tokens is not None:
+    def scarce(self, caps: tuple[Cap, ...]) -> bool:
+        """Whether one more token for every running branch may not be covered, by the budget or by the caps in
+        force, so that the order of grants matters; and that of refusals, since who is refused first is
+        delivered first. What is left for thinking counts for answers too: these take from it."""
+        if self.ledger.limits_flops or self.kv.cap is not None:
             return True
-        left = self.ledger.tokens_left(answering=answering)
-        return left is not None and 0 < left < self.clock.running_count
+        if any(cap.flops is not None for cap in caps):
+            return True
+        limits = [limit.tokens_left(answering=False) for limit in (self.ledger, *caps)]
+        return any(left is not None and left < self.clock.running_count for left in limits)
 
     def no_room(self, room: Room) -> Verdict:
         """The verdict for a branch at the KV cap."""

@@ -11,61 +11,25 @@ import msgspec
 import structlog
 from anyio.streams.memory import MemoryObjectSendStream
 
-from ..engine.errors import UsageError
+from ..engine.errors import HandleError, UsageError
 from ..engine.text.tokenizer import Message
-from ..strategies.base import Branch
-from ..verifiers.answer import canonical
+from ..strategies.base import Branch, Strategy
 from ..verifiers.base import Verifier
 from ..verifiers.problem import Problem
-from ..verifiers.vote import Ballot, Select, select
+from ..verifiers.vote import Select
 from .branch import SearchBranch
-from .caps import under
+from .candidates import Candidates, Offer
+from .caps import caps_in_force, under
 from .events import Noted, Offered
+from .extension import UNFINISHED
 from .failure import said
 from .graph import SearchGraph
 from .ledger import Cap
 from .run import Run
-from .solution import CandidateRecord
-from .view import CapView, LedgerView
+from .tournament import hold_tournament
+from .view import LedgerView
 
 log = structlog.get_logger(__name__)
-
-
-class Offer:
-    """A candidate as it stood when it was offered."""
-
-    def __init__(self, branch: SearchBranch) -> None:
-        task = branch.run.problem.task
-        self.branch = branch
-        self.text = branch.text
-        self.path = branch.path
-        self.record = CandidateRecord(
-            id=branch.id,
-            answer=branch.answer,
-            score=branch.score,
-            verified=branch.verified,
-            tokens=len(branch.tokens),
-            stop=str(branch.steps[-1].stop) if branch.steps else "",
-            complete=branch.complete,
-            mean_logprob=branch.mean_logprob,
-        )
-        answer = self.record.answer
-        if answer is None:
-            self.key = None
-        else:
-            self.key = canonical(answer) if task is None else task.canonical(answer)
-
-    def ballot(self) -> Ballot:
-        """The candidate as the vote sees it."""
-        record = self.record
-        return Ballot(
-            order=self.path,
-            key=self.key,
-            score=record.score,
-            logprob=record.mean_logprob,
-            complete=record.complete,
-            verified=record.verified,
-        )
 
 
 class TreeSearch:
@@ -75,22 +39,19 @@ class TreeSearch:
     def __init__(
         self,
         run: Run,
+        root: SearchBranch,
         *,
-        prompt: Sequence[int],
         selection: Select,
         on_solved: Callable[[], None] | None,
         on_interrupt: Callable[[], None],
     ) -> None:
         self.run = run
-        self._selection = selection
+        self.root = root
+        self.candidates = Candidates(selection, run.electorate)
+        self.solved = False
+        self._opened: list[SearchBranch] = []
         self._on_solved = on_solved
         self._on_interrupt = on_interrupt
-        self._offers: dict[tuple[int, ...], Offer] = {}
-        self._incumbent: Offer | None = None
-        self._fresh = True
-        self._roots = 1
-        self.solved = False
-        self.root = SearchBranch.open(run, (0,), prompt, run.problem.text, run.policy)
 
     @property
     def problem(self) -> Problem:
@@ -101,56 +62,85 @@ class TreeSearch:
         return self.run.verifier
 
     @property
+    def step_verifier(self) -> Verifier | None:
+        return self.run.step_verifier
+
+    @property
     def budget(self) -> LedgerView:
-        return LedgerView(self.run.ledger)
+        return LedgerView(self.run.ledger, self.run.kv, caps_in_force())
 
     @property
     def graph(self) -> SearchGraph:
         return self.run.graph
 
     @property
+    def weights_digest(self) -> str:
+        return self.run.model(self.run.policy).weights_digest
+
+    @property
     def incumbent(self) -> SearchBranch | None:
-        """The branch that a stop would return now."""
-        best = self.best_offer
+        best = self.candidates.best
         return None if best is None else best.branch
-
-    @property
-    def best_offer(self) -> Offer | None:
-        """The incumbent as it was offered."""
-        if not self._fresh:
-            offers = [self._offers[path] for path in sorted(self._offers)]
-            index = select([offer.ballot() for offer in offers], self._selection)
-            self._incumbent = None if index is None else offers[index]
-            self._fresh = True
-        return self._incumbent
-
-    @property
-    def offers(self) -> list[Offer]:
-        """All candidates, by branch path."""
-        return [self._offers[path] for path in sorted(self._offers)]
 
     def offer(self, branch: Branch) -> None:
         branch = _own(branch)
         self.run.touch()
-        if not branch.tokens:
-            return
-        offer = Offer(branch)
-        self._offers[branch.path] = offer
-        self._fresh = False
-        if branch.complete and offer.record.answer is not None:
+        if branch.tokens:
+            self._take(Offer(branch))
+
+    def retire(self, branches: Iterable[Branch]) -> None:
+        self.run.touch()
+        self.candidates.retire(_own(branch).path for branch in branches)
+
+    def _take(self, offer: Offer) -> None:
+        record = offer.record
+        self.candidates.add(offer)
+        if record.complete and record.answer is not None:
             self.run.ledger.release_reserve()
         if self.run.watched:
-            best = self.best_offer
+            best = self.candidates.best
             self.run.emit(
                 Offered,
-                branch=branch.id,
-                answer=offer.record.answer,
+                branch=record.id,
+                answer=record.answer,
                 incumbent=best.record.id if best else None,
                 incumbent_answer=best.record.answer if best else None,
             )
-        if branch.verified is True and not self.solved and self._on_solved is not None:
+        if record.verified is True and not self.solved and self._on_solved is not None:
             self.solved = True
             self._on_solved()
+
+    @asynccontextmanager
+    async def scope(self, root: Branch, strategy: Strategy) -> AsyncIterator["TreeSearch"]:
+        """A nested search; see `strategies.base.Search.scope`."""
+        self.run.touch()
+        with anyio.CancelScope() as block:
+            inside = TreeSearch(
+                self.run,
+                _own(root),
+                selection=strategy.selection(),
+                on_solved=block.cancel if strategy.stops_on_verified() else None,
+                on_interrupt=self._on_interrupt,
+            )
+            try:
+                yield inside
+                await inside.candidates.compare()
+                await hold_tournament(inside.candidates, self.run.verifier)
+            finally:
+                self.run.touch()
+                best = inside.candidates.best
+                if best is not None:
+                    self._take(best)
+                inside.prune_all("its scope was left")
+
+    def prune_all(self, reason: str) -> None:
+        """Prune what grew from the root, the root apart, and what was opened here."""
+        for branch in [*self.run.live_below(self.root.path), *self._opened]:
+            branch.prune(reason)
+
+    def select_by(self, rule: Select) -> None:
+        self.run.touch()
+        self.candidates.select_by(rule)
 
     @asynccontextmanager
     async def each(
@@ -185,7 +175,7 @@ class TreeSearch:
                 receiver.close()
                 for branch in todo:
                     if branch.path not in handed:
-                        branch.prune("left unfinished")
+                        branch.prune(UNFINISHED)
         if failure is not None:
             raise failure
 
@@ -205,6 +195,8 @@ class TreeSearch:
                 self._on_interrupt()
                 return
             except (Exception, SystemExit) as error:
+                if scope.cancel_called and isinstance(error, HandleError):  # it ran on into its own end
+                    return
                 branch.error = error
                 self.run.failures.append(error)
                 branch.prune(f"failed: {said(error)}")
@@ -213,6 +205,24 @@ class TreeSearch:
             self.run.touch()
             with contextlib.suppress(anyio.BrokenResourceError):
                 sender.send_nowait(branch)
+
+    async def classes(self, branches: Sequence[Branch]) -> list[str | None]:
+        """The class of each answer; see `strategies.base.Search.classes`."""
+        self.run.touch()
+        await anyio.lowlevel.checkpoint()
+        by_path = sorted({branch.path: branch for branch in map(_own, branches)}.items())
+        answers = [self._answer(branch) for _, branch in by_path]
+        await self.run.electorate.compare(answers)
+        self.run.touch()
+        names = dict(zip([path for path, _ in by_path], self.run.electorate.classes(answers), strict=True))
+        return [names[_own(branch).path] for branch in branches]
+
+    def _answer(self, branch: SearchBranch) -> str | None:
+        """The branch's answer, read from its text only where it was not offered as it stands."""
+        offer = self.candidates.get(branch.path)
+        if offer is not None and offer.record.tokens == len(branch.tokens):
+            return offer.record.answer
+        return branch.answer
 
     async def open(self, prompt: str | Sequence[int], *, model: str = "policy") -> SearchBranch:
         self.run.touch()
@@ -223,23 +233,24 @@ class TreeSearch:
             text = prompt
         else:
             tokens, text = list(prompt), info.tokenizer.decode(prompt)
-        branch = SearchBranch.open(self.run, (self._roots,), tokens, text, model)
-        self._roots += 1
+        branch = SearchBranch.open(self.run, self.run.next_root(), tokens, text, model)
+        self._opened.append(branch)
         return branch
 
     @asynccontextmanager
     async def phase(
-        self, name: str, *, tokens: int | None = None, flops: int | None = None
-    ) -> AsyncIterator[CapView]:
+        self, name: str, *, tokens: int | None = None, flops: int | None = None, answer_reserve: int = 0
+    ) -> AsyncIterator[LedgerView]:
         """A nested cap; see `strategies.base.Search.phase`."""
-        cap = Cap(name=name, tokens=tokens, flops=flops)
+        cap = Cap(name=name, tokens=tokens, flops=flops, answer_reserve=answer_reserve)
         with under(cap):
-            yield CapView(self.run.ledger, cap)
+            yield LedgerView(self.run.ledger, self.run.kv, caps_in_force())
 
     def note(self, event: str, **fields: Any) -> None:
         fields = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=repr))
         self.run.graph.notes.append({"note": event, **fields})
-        self.run.notes.append(event)
+        if event not in self.run.notes:
+            self.run.notes.append(event)
         self.run.emit(Noted, text=event, fields=fields)
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..engine.protocol import EngineUsage
+from .tools.call import Call
+from .written import NOTHING, Written
 
 if TYPE_CHECKING:
     from .graph import SearchGraph
@@ -52,7 +54,13 @@ class CandidateRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Solution(msgspec.Struct, frozen=True, kw_only=True):
-    """The incumbent at the end of a search, and what it cost. `answer` None is an abstention."""
+    """The incumbent at the end of a search, and what it cost.
+
+    `answer` None is an abstention; the text is then that of the candidate which says most. `text` is the
+    whole of it: `thinking`, the marker behind it, and the `conclusion`, which is without end ids. `written`
+    are its tokens. `calls` of tools without a function are what it ends with: their canonical form is then
+    the answer.
+    """
 
     answer: str | None
     text: str
@@ -67,6 +75,10 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     strategy: dict[str, Any]
     notes: tuple[str, ...] = ()
     error: str | None = None
+    thinking: str = ""
+    conclusion: str = ""
+    written: Written = NOTHING
+    calls: tuple[Call, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The object that `solve --json` prints (design section 8)."""
@@ -91,9 +103,11 @@ def engine_figures(usage: EngineUsage, *, seconds: float, kv_peak_tokens: int) -
 
     `kv_peak_tokens` are the policy's positions owned at once, each counted once (`Budget.kv_tokens` caps it).
     `kv_held_peak_tokens` are positions in blocks of all models, copied tails counted again;
-    `kv_unshared_peak_tokens` the same as if nothing were shared.
+    `kv_unshared_peak_tokens` the same as if nothing were shared. A figure that the back end cannot know is
+    None.
     """
     figures = msgspec.to_builtins(usage)
+    figures |= dict.fromkeys(figures.pop("unknown"))
     figures["kv_held_peak_tokens"] = figures.pop("kv_peak_tokens")
     figures["kv_peak_tokens"] = kv_peak_tokens
     for now in ("kv_tokens", "kv_unshared_tokens"):  # what is held at this moment says nothing about the run

@@ -2,18 +2,23 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import anyio
 import structlog
 
-from ..engine.errors import UsageError
-from ..strategies.base import Search, Strategy
+from ..engine.errors import ServerLost, UsageError
+from ..strategies.base import Strategy
 from ..strategies.grammar import as_dict
+from .branch import SearchBranch
+from .candidates import Offer
 from .events import Ended
 from .failure import said, single
 from .run import Run
-from .search import Offer, TreeSearch
+from .search import TreeSearch
 from .solution import Reason, Solution, Usage, engine_figures
+from .tournament import hold_tournament
+from .written import NOTHING
 
 log = structlog.get_logger(__name__)
 
@@ -42,14 +47,14 @@ async def run_search(
     """
     seconds = run.ledger.seconds_left
     end = _End(anyio.CancelScope())
-    search = TreeSearch(
-        run,
-        prompt=prompt,
-        selection=strategy.selection(),
-        on_solved=(lambda: end.stop(Reason.SOLVED)) if strategy.stops_on_verified() else None,
-        on_interrupt=lambda: end.stop(Reason.CANCELLED),
-    )
     try:
+        search = TreeSearch(
+            run,
+            SearchBranch.open(run, run.next_root(), prompt, run.problem.text, run.policy),
+            selection=strategy.selection(),
+            on_solved=(lambda: end.stop(Reason.SOLVED)) if strategy.stops_on_verified() else None,
+            on_interrupt=lambda: end.stop(Reason.CANCELLED),
+        )
         async with _watching(end, interrupt):
             with anyio.move_on_after(seconds) as deadline, end.scope:
                 await _run_strategy(strategy, search, end)
@@ -57,7 +62,7 @@ async def run_search(
                 end.stop(Reason.DEADLINE)
     finally:
         run.close()
-    if isinstance(end.error, UsageError) and not search.offers:
+    if isinstance(end.error, UsageError) and not len(search.candidates):
         raise end.error
     return _solution(run, strategy, search, end)
 
@@ -79,9 +84,11 @@ async def _watching(end: _End, interrupt: anyio.Event | None) -> AsyncIterator[N
         group.cancel_scope.cancel()
 
 
-async def _run_strategy(strategy: Strategy, search: Search, end: _End) -> None:
+async def _run_strategy(strategy: Strategy, search: TreeSearch, end: _End) -> None:
     try:
         await strategy.run(search)
+        await search.candidates.compare()
+        await hold_tournament(search.candidates, search.verifier)
     except (Exception, SystemExit, KeyboardInterrupt, BaseExceptionGroup) as error:
         found = single(error)
         if isinstance(found, KeyboardInterrupt):
@@ -99,39 +106,66 @@ def _reason(run: Run, search: TreeSearch, end: _End) -> Reason:
         return Reason.SOLVED
     if end.reason is not None:
         return end.reason
-    if end.error is not None or (run.failures and not search.offers):
+    if _error(run, search, end) is not None:
         return Reason.FAILED
     if run.ledger.seconds_left == 0.0:
         return Reason.DEADLINE
     if run.ledger.refused and (run.ledger.spent or run.kv.refused):
         return Reason.BUDGET
-    best = search.best_offer
+    best = search.candidates.best
     if best is not None and best.record.verified is True:
         return Reason.SOLVED
     return Reason.EXHAUSTED
 
 
+def _error(run: Run, search: TreeSearch, end: _End) -> BaseException | None:
+    """What the search failed of: an error of the strategy, servers that are gone, or branches that all
+    failed."""
+    if end.error is not None or not run.failures:
+        return end.error
+    lost = next((error for error in run.failures if isinstance(error, ServerLost)), None)
+    return lost or (None if len(search.candidates) else run.failures[0])
+
+
 def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> Solution:
-    best = search.best_offer
-    error = end.error or (run.failures[0] if run.failures and not search.offers else None)
+    best, shown = search.candidates.best, search.candidates.shown
     reason = _reason(run, search, end)
+    error = end.error if reason is Reason.SOLVED else _error(run, search, end)
     solution = Solution(
         answer=_answer(best),
-        text=best.text if best else "",
+        text=shown.text if shown else "",
         score=best.record.score if best else None,
         verified=best.record.verified if best else None,
         reason=reason,
-        usage=_usage(run, best),
-        candidates=tuple(offer.record for offer in search.offers),
+        usage=_usage(run, shown),
+        candidates=tuple(offer.record for offer in search.candidates),
         graph=run.graph,
         seed=run.seed,
         model=run.model_name,
         strategy=as_dict(strategy),
         notes=tuple(run.notes),
         error=None if error is None else said(error),
+        thinking=shown.thinking if shown else "",
+        conclusion=shown.conclusion if shown else "",
+        written=shown.written if shown else NOTHING,
+        calls=best.calls if best else (),
     )
+    run.graph.ending = _ending(solution, best)
     run.emit(Ended, reason=reason, answer=solution.answer, verified=solution.verified)
     return solution
+
+
+def _ending(solution: Solution, best: Offer | None) -> dict[str, Any]:
+    """What a view of the graph alone has to know of the solution: the same for one seed, as the graph is."""
+    return {
+        "answer": solution.answer,
+        "verified": solution.verified,
+        "reason": str(solution.reason),
+        "branch": best.record.id if best else None,
+        "strategy": solution.strategy,
+        "tokens": solution.usage.tokens,
+        "flops": solution.usage.flops,
+    }
 
 
 def _answer(best: Offer | None) -> str | None:
@@ -141,9 +175,9 @@ def _answer(best: Offer | None) -> str | None:
     return best.record.answer
 
 
-def _usage(run: Run, best: Offer | None) -> Usage:
+def _usage(run: Run, shown: Offer | None) -> Usage:
     ledger = run.ledger
-    kept = best.record.tokens if best else 0
+    kept = shown.record.tokens if shown else 0
     return Usage(
         tokens=ledger.tokens_spent,
         flops=ledger.flops_spent,

@@ -152,6 +152,7 @@ class Trail:
             stop=Stop.LENGTH,
             logprobs=step.logprobs[:size],
             stats=step.stats[:size],
+            alternatives=step.alternatives[:size],
         )
 
     def _node(self, kind: str, start: int) -> Node:
@@ -179,6 +180,7 @@ class Trail:
             stop=extension.stop if last else Stop.MARK,
             logprobs=extension.logprobs[place],
             stats=extension.stats[place],
+            alternatives=extension.alternatives[place],
         )
 
     def _close(self, node: Node, step: Step) -> Step:

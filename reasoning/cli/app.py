@@ -1,7 +1,6 @@
 """The commands together: one line and an exit status for whatever goes wrong."""
 
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except typer.Exit as exit:
         return exit.exit_code
     except BrokenPipeError:
-        return _closed_pipe()
+        return BROKEN_PIPE
     except typer.Abort:
         return ABORTED
     except typer.TyperException as error:
@@ -98,9 +97,3 @@ def _one_line(message: str) -> str:
         half = LINE_MAX // 2
         text = f"{text[:half]} ... {text[-half:]}"
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _closed_pipe() -> int:
-    # The reader has gone: nothing more can be said there, and the interpreter must not try at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE

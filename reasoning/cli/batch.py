@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 
 from ...engine.errors import BranchwiseError, UsageError
+from ...engine.user_path import user_path
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def read_lines(name: str) -> list[Line]:
     """The problems in a file, `-` for stdin: lines of text, or JSON objects with "problem" and maybe "id"."""
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+        data = sys.stdin.buffer.read() if name == "-" else user_path(name).read_bytes()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"--input {name}: cannot be read ({reason}); give a file, or - for stdin") from error

@@ -8,7 +8,7 @@ from ...engine.errors import UsageError
 from ...strategies.base import Strategy
 from ...strategies.grammar import parse_strategy, with_settings
 from ...verifiers.problem import Problem
-from ...verifiers.registry import load_verifier
+from ...verifiers.registry import parse_verifier
 from ..prompting import read_problem
 from ..source import find_source
 from ..stepping import parse_step
@@ -30,11 +30,9 @@ def checked_source(name: str) -> str:
     return name
 
 
-def checked_verifier(name: str | None) -> str | None:
-    """`name`, where a verifier is registered under it."""
-    if name is not None:
-        load_verifier(name)
-    return name
+def checked_verifier(text: str | None) -> str | None:
+    """`text` in its one spelling, where it names a verifier with parameters that it takes."""
+    return None if text is None else str(parse_verifier(text))
 
 
 def checked_device(name: str) -> str:

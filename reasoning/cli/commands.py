@@ -5,7 +5,7 @@ becomes `branchwise NAME`, several become `branchwise NAME COMMAND`. Its module 
 loaded for `branchwise --help` too, so that the help shows its first line.
 """
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import typer
@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ...engine.errors import BranchwiseError, UsageError
+from ...engine.plugins import registered
 from .nearest import hint
 
 GROUP = "branchwise.commands"
@@ -22,10 +23,10 @@ class CommandGroup(TyperGroup):
     """The built-in commands, then those of the entry points, imported when they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*self.commands, *sorted(_added().keys() - self.commands.keys())]
+        return [*self.commands, *(name for name in registered(GROUP) if name not in self.commands)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and (point := _added().get(cmd_name)) is not None:
+        if cmd_name not in self.commands and (point := registered(GROUP).get(cmd_name)) is not None:
             self.commands[cmd_name] = _load(point)
         return self.commands.get(cmd_name)
 
@@ -45,10 +46,6 @@ class BrokenCommand(TyperGroup):
     def __init__(self, name: str, error: BranchwiseError) -> None:
         super().__init__(name=name, help=f"Not usable: {error}")
         self.error = error
-
-
-def _added() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _load(point: EntryPoint) -> Any:

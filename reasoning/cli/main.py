@@ -10,7 +10,9 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     _open_closed_streams()
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    status = run(sys.argv[1:] if arguments is None else arguments)
+    _drop_unwritable()
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,6 +23,17 @@ def run(arguments: Sequence[str]) -> int:
         return run_command(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _drop_unwritable() -> None:
+    """What a full device or a closed pipe did not take is let go: Python would try again at its end, and exit
+    with a status of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with open(os.devnull, "w", encoding="utf-8") as null:
+                os.dup2(null.fileno(), stream.fileno())
 
 
 def _open_closed_streams() -> None:

@@ -1,13 +1,13 @@
 """`branchwise models`: the families that have a name, and what else `--model` takes."""
 
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ...engine.errors import BranchwiseError
-from ..source import ModelSource, find_source
+from ...engine.remote.address import SHAPE
+from ..source import ModelSource, find_source, named_sources
 from .options import JsonOut, Verbose
 from .render import encode
 
@@ -16,8 +16,7 @@ _ROLES = ("policy", "draft", "prm")
 
 def models(json: JsonOut = False, verbose: Verbose = 0) -> None:
     """List the models that can be named without a path."""
-    names = sorted(point.name for point in entry_points(group="branchwise.models"))
-    families = [_family(name) for name in names]
+    families = [_family(name) for name in named_sources()]
     if json:
         typer.echo(encode(families))
         return
@@ -27,6 +26,7 @@ def models(json: JsonOut = False, verbose: Verbose = 0) -> None:
             if (part := family.get(role)) is not None:
                 typer.echo(f"  {role}: {part['path']} ({part['bytes'] / 2**20:.1f} MiB)")
     typer.echo("also: a folder with safetensors and a tokenizer, a .gguf file, or a Hub id (owner/name)")
+    typer.echo(f"and a model on a server: {SHAPE}")
 
 
 def _family(name: str) -> dict[str, Any]:

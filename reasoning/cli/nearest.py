@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ...strategies.parameters import nearest
+from ...verifiers.nearest import nearest
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from ...engine.errors import UsageError
+from ...engine.user_path import user_path
 
 GRAPH_SUFFIXES = (".json", ".graphml", ".mmd")
 
 
 def graph_path(text: str) -> Path:
     """The path of `--graph`: a known suffix, in a folder that exists, and writable."""
-    path = Path(text).expanduser()
+    path = user_path(text)
     if path.suffix not in GRAPH_SUFFIXES:
         raise UsageError(
             f"--graph {text}: the suffix names the format; end it in {', '.join(GRAPH_SUFFIXES)}"

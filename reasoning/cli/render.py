@@ -7,6 +7,8 @@ import msgspec
 from ...engine.memory_plan import MemoryPlan
 from ...strategies.base import Strategy
 from ...strategies.grammar import format_strategy
+from ...verifiers.calls import format_value
+from ...verifiers.parameters import Parameter
 from ..budget import Budget
 from ..solution import Reason, Solution
 from .quantity import format_budget
@@ -53,6 +55,13 @@ def encode(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def parameter_line(parameter: Parameter) -> str:
+    """One parameter with its default and what it takes, for a listing."""
+    if parameter.required:
+        return f"{parameter.name}: {parameter.expected}; it must be given"
+    return f"{parameter.name}={format_value(parameter.default, _plain)}: {parameter.expected}"
+
+
 def asking_lines(strategy: Strategy, budget: Budget) -> list[str]:
     """What will be run, before it is."""
     return [f"strategy: {format_strategy(strategy)}", f"budget: {format_budget(budget)}"]
@@ -63,6 +72,13 @@ def memory_line(plan: MemoryPlan) -> str:
     positions = ", ".join(f"{model.model} {model.positions:,}" for model in plan.models)
     weights, kv = (f"{size / 1e6:,.0f} MB" for size in (plan.weights_bytes, plan.kv_bytes))
     return f"memory: weights {weights}, KV up to {kv} ({positions} positions)"
+
+
+def _plain(value: Any) -> str | None:
+    """A nested strategy by its name and parameters; a text without quotes."""
+    if isinstance(value, Strategy):
+        return format_strategy(value)
+    return value if isinstance(value, str) else None
 
 
 def _share(spent: int, limit: int | None) -> str:

@@ -17,13 +17,36 @@ from .checks import (
     checked_strategy,
     checked_verifier,
 )
-from .options import JsonOut, Model, Verbose, number, whole
+from .options import (
+    ENGINE,
+    SEARCH,
+    Adapter,
+    Device,
+    Draft,
+    Dtype,
+    JsonOut,
+    Judge,
+    KvMemory,
+    MaxModelLen,
+    MaxTokens,
+    Model,
+    Oracle,
+    Prm,
+    Speculation,
+    Step,
+    System,
+    Temperature,
+    Think,
+    Threads,
+    Verbose,
+    Verifier,
+    whole,
+)
 from .output import graph_path
 from .quantity import DEFAULT_BUDGET, parse_budget, parse_bytes
 from .requests import Asking, Opening, Printing
 
 DEFAULT_STRATEGY = "best_of_n(n=16)"
-_MODEL, _SEARCH, _ENGINE = "Model", "Search", "Engine"
 
 
 def solve(
@@ -40,125 +63,55 @@ def solve(
     strategy: Annotated[
         str,
         typer.Option(
-            metavar="S", help="name(k=v, ...): see `branchwise strategies`.", rich_help_panel=_SEARCH
+            metavar="S", help="name(k=v, ...): see `branchwise strategies`.", rich_help_panel=SEARCH
         ),
     ] = DEFAULT_STRATEGY,
     set: Annotated[
         list[str] | None,
-        typer.Option(metavar="K=V", help="Set a parameter of the strategy.", rich_help_panel=_SEARCH),
+        typer.Option(metavar="K=V", help="Set a parameter of the strategy.", rich_help_panel=SEARCH),
     ] = None,
     budget: Annotated[
         str,
         typer.Option(
             metavar="B",
             help="Hard limits: tokens, flops, seconds, kv_tokens, answer_reserve.",
-            rich_help_panel=_SEARCH,
+            rich_help_panel=SEARCH,
         ),
     ] = DEFAULT_BUDGET,
-    verifier: Annotated[
-        str | None, typer.Option(metavar="V", help="See `branchwise verifiers`.", rich_help_panel=_SEARCH)
-    ] = None,
-    oracle: Annotated[
-        bool,
-        typer.Option("--oracle", help="Allow a verifier that knows the answer.", rich_help_panel=_SEARCH),
-    ] = False,
+    verifier: Verifier = None,
+    oracle: Oracle[bool] = False,
     seed: Annotated[
         int | None,
         typer.Option(
             parser=whole("--seed", least=0),
             metavar="N",
             help="Same seed, same result; drawn when not given.",
-            rich_help_panel=_SEARCH,
+            rich_help_panel=SEARCH,
         ),
     ] = None,
-    step: Annotated[
-        str | None,
-        typer.Option(metavar="mark:TEXT|tokens:N", help="What ends a step.", rich_help_panel=_SEARCH),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole("--max-tokens", least=1),
-            metavar="N",
-            help="Longest candidate, in tokens.",
-            rich_help_panel=_SEARCH,
-        ),
-    ] = None,
-    model: Model = "reference",
-    draft: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="A smaller model of the same vocabulary.", rich_help_panel=_MODEL),
-    ] = None,
-    prm: Annotated[
-        str | None, typer.Option(metavar="M", help="A process reward model.", rich_help_panel=_MODEL)
-    ] = None,
-    adapter: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="A LoRA adapter of the model, a PEFT folder.", rich_help_panel=_MODEL
-        ),
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The system message.", rich_help_panel=_MODEL)
-    ] = None,
-    think: Annotated[
-        bool | None,
-        typer.Option(
-            "--think/--no-think", help="Ask the chat template for thinking, or not.", rich_help_panel=_MODEL
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            parser=number("--temperature", least=0, most=100),
-            metavar="X",
-            help="0 is greedy; the model's own when not given.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="D", help="auto, cpu, cuda, cuda:N.", rich_help_panel=_ENGINE)
-    ] = "auto",
-    dtype: Annotated[
-        str, typer.Option(metavar="T", help="auto, float32, bfloat16.", rich_help_panel=_ENGINE)
-    ] = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole("--threads", least=1, most=1024),
-            metavar="N",
-            help="CPU threads.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    kv_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory for KV, such as 2GiB.", rich_help_panel=_ENGINE)
-    ] = None,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole("--max-model-len", least=1),
-            metavar="N",
-            help="Longest sequence, in tokens.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    speculate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ngram(k=4)|suffix(k=8)|draft(k=4)",
-            help="Verify guessed tokens together: another speed, the same result. width=2 follows a second "
-            "guess (suffix, draft); verify=ratio keeps more of a draft model's guesses, for another result.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
+    step: Step = None,
+    max_tokens: MaxTokens = None,
+    model: Model[str] = "reference",
+    draft: Draft = None,
+    prm: Prm = None,
+    judge: Judge = None,
+    adapter: Adapter = None,
+    system: System = None,
+    think: Think = None,
+    temperature: Temperature = None,
+    device: Device = "auto",
+    dtype: Dtype[str] = "auto",
+    threads: Threads = None,
+    kv_memory: KvMemory = None,
+    max_model_len: MaxModelLen = None,
+    speculate: Speculation = None,
     jobs: Annotated[
         int,
         typer.Option(
             parser=whole("--jobs", least=1),
             metavar="N",
             help="Problems of --input solved at a time.",
-            rich_help_panel=_ENGINE,
+            rich_help_panel=ENGINE,
         ),
     ] = 32,
     graph: Annotated[
@@ -187,6 +140,7 @@ def solve(
         model=checked_source(model),
         draft=draft and checked_source(draft),
         prm=prm and checked_source(prm),
+        judge=judge and checked_source(judge),
         adapter=adapter,
         device=checked_device(device),
         dtype=checked_dtype(dtype),

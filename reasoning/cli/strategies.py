@@ -7,8 +7,9 @@ import typer
 
 from ...strategies.base import Needs
 from ...strategies.registry import StrategyInfo, describe
+from ..pairing import CAPABILITIES
 from .options import JsonOut, Verbose
-from .render import encode
+from .render import encode, parameter_line
 
 
 def strategies(json: JsonOut = False, verbose: Verbose = 0) -> None:
@@ -25,8 +26,9 @@ def strategies(json: JsonOut = False, verbose: Verbose = 0) -> None:
 def _lines(info: StrategyInfo) -> Iterator[str]:
     yield f"{info.name}: {info.summary}"
     for parameter in info.parameters:
-        default = "none" if parameter.default is None else str(parameter.default).lower()
-        yield f"  {parameter.name}={default}: {parameter.expected}"
+        yield f"  {parameter_line(parameter)}"
+    if not info.lossless:
+        yield "  not lossless: it changes the distribution that the policy writes from"
     needed = list(_needed(info.needs))
     if needed:
         yield f"  needs {', '.join(needed)}"
@@ -37,6 +39,5 @@ def _needed(needs: Needs) -> Iterator[str]:
         yield "a verifier that scores steps"
     elif needs.scores:
         yield "a verifier"
-    if needs.logprobs:
-        yield "log-probabilities"
     yield from (f"the model {model}" for model in needs.models)
+    yield from (CAPABILITIES[name] for name in needs.capabilities)

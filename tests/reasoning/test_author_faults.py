@@ -10,6 +10,7 @@ from branchwise.engine.text.stop import Until
 from branchwise.reasoning.solution import Reason, Solution
 from branchwise.strategies.base import Branch, Search, Strategy
 from branchwise.verifiers.base import Candidate, Score
+from branchwise.verifiers.worker import WorkerFailed, WorkerTimeout
 from support.searching import DigitVerifier, Samples, scripted, solve, uneven
 
 both_orders = pytest.mark.parametrize("reproducible", [True, False])
@@ -65,13 +66,69 @@ def consistent(solution: Solution) -> None:
         0.7,
     ],
 )
-def test_a_score_outside_the_contract_fails_the_search_by_name(score: object, reproducible: bool) -> None:
+def test_a_score_outside_the_contract_cannot_tell_and_is_named_once(
+    score: object, reproducible: bool
+) -> None:
     engine = scripted(pace=uneven)
     solution = solve(engine, Samples(n=4), verifier=Returns(score), reproducible=reproducible)
-    assert solution.reason is Reason.FAILED
-    assert "verifier 'digit' returned" in (solution.error or "")
+    assert solution.reason is Reason.EXHAUSTED
+    assert {candidate.score for candidate in solution.candidates} == {None}
+    assert solution.verified is None
+    [note] = solution.notes
+    assert note.startswith("verifier digit failed: it returned")
     assert engine.live_sequences == 0
     consistent(solution)
+
+
+class Raises(DigitVerifier):
+    """Sound where it can tell; fails on some candidates as it is told to."""
+
+    def __init__(self, error: Exception, *, on: str) -> None:
+        super().__init__("7")
+        self.error = error
+        self.on = on
+
+    async def score(self, candidate: Candidate) -> Score:
+        if candidate.branch in self.on.split():
+            raise self.error
+        return await super().score(candidate)
+
+
+@both_orders
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("two\nlines"),
+        WorkerTimeout("no answer within 5 s"),
+        WorkerFailed("the worker process died", "died"),
+        ZeroDivisionError(),
+        UsageError("not here"),
+        ExceptionGroup("several", [OSError("one")]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_verifier_that_raises_cannot_tell_and_the_others_are_scored(
+    error: Exception, reproducible: bool
+) -> None:
+    engine = scripted(pace=uneven)
+    verifier = Raises(error, on="0.1 0.3")
+    solution = solve(engine, Samples(n=8), verifier=verifier, reproducible=reproducible)
+    scores = {candidate.id: candidate.score for candidate in solution.candidates}
+    assert len(scores) == 8 or solution.reason is Reason.SOLVED
+    assert {scores[name] for name in ("0.1", "0.3") if name in scores} <= {None}
+    assert None not in {score for name, score in scores.items() if name not in ("0.1", "0.3")}
+    [note] = solution.notes
+    assert note.startswith(f"verifier digit failed: {type(error).__name__}")
+    assert "\n" not in note
+    assert solution.error is None
+    consistent(solution)
+
+
+def test_a_verifier_that_always_raises_leaves_the_vote() -> None:
+    verifier = Raises(RuntimeError("down"), on=" ".join(f"0.{child}" for child in range(8)))
+    solution = solve(scripted(), Samples(n=8), verifier=verifier)
+    assert solution.answer is not None
+    assert (solution.score, solution.verified, solution.reason) == (None, None, Reason.EXHAUSTED)
 
 
 @both_orders

@@ -4,6 +4,7 @@ import asyncio
 
 import anyio
 import pytest
+import structlog
 from branchwise.engine.errors import HandleError
 from branchwise.engine.text.stop import Until
 from branchwise.reasoning.budget import Budget
@@ -104,3 +105,51 @@ def test_the_longest_candidate_counts_thinking_and_answer_together(max_tokens: i
     solution = solve(scripted(), BestOfN(n=6), Budget(tokens=1000), max_tokens=max_tokens)
     assert solution.candidates
     assert all(candidate.tokens <= max_tokens for candidate in solution.candidates)
+
+
+class Leaves(Strategy, tag="leaves", frozen=True, kw_only=True):
+    """Ends the work of one branch itself, and that of the other by leaving the block."""
+
+    async def run(self, search: Search) -> None:
+        own = anyio.CancelScope()
+
+        async def finish(branch: Branch) -> None:
+            if branch.id == "0.0":
+                return
+            with own if branch.id == "0.1" else anyio.CancelScope():
+                await branch.extend(Until.ANSWER)
+
+        async with search.each(search.root.fork(3), finish) as done:
+            async for _ in done:
+                await anyio.sleep(0.01)
+                own.cancel()
+                await anyio.sleep(0.01)
+                break
+
+
+@both_orders
+def test_cancelled_work_ends_for_one_reason_whoever_hears_of_it_first(reproducible: bool) -> None:
+    engine = scripted(lambda prompt, seed: "ab;" * 100_000, max_model_len=10**6)
+    solution = solve(engine, Leaves(), Budget(seconds=60), reproducible=reproducible)
+    reasons = {node.branch: (node.reason, node.stop) for node in solution.graph.nodes()}
+    assert reasons["0.1"] == reasons["0.2"] == ("left unfinished", "cancelled")
+    assert engine.live_sequences == 0
+
+
+def test_a_branch_that_runs_on_into_the_end_of_its_block_has_not_failed() -> None:
+    class Late(Strategy, tag="late", frozen=True, kw_only=True):
+        async def run(self, search: Search) -> None:
+            async def finish(branch: Branch) -> None:
+                if branch.id == "0.0":
+                    return
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(0.01)
+                    await branch.evaluate()
+
+            async with search.each(search.root.fork(2), finish) as done:
+                async for _ in done:
+                    break
+
+    with structlog.testing.capture_logs() as logs:
+        solution = solve(scripted(), Late(), reproducible=False)
+    assert (solution.reason, solution.error, logs) == (Reason.EXHAUSTED, None, [])

@@ -17,9 +17,9 @@ from branchwise.engine.text.stop import Stop
 from branchwise.reasoning.branch import SearchBranch
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.graph import Node
+from branchwise.reasoning.lease import BranchLease
 from branchwise.reasoning.mirror import Reading, StepMirror
 from branchwise.reasoning.reasoner import Reasoner
-from branchwise.reasoning.scoring import BranchLease
 from branchwise.reasoning.settle import Settler
 from branchwise.reasoning.solution import Reason, Solution
 from branchwise.strategies.base import Branch, Search, Strategy

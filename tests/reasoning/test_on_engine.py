@@ -253,7 +253,7 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     budget=budgets,
     shape=shapes,
@@ -323,7 +323,7 @@ def test_same_result_alone_beside_others_and_for_any_shape_of_engine(strategy):
         assert outside_engine(other["a"]) == expected, shape
 
 
-@settings(max_examples=15)
+@settings(max_examples=4)
 @given(shape=shapes, tokens=st.integers(20, 400), kv_tokens=st.none() | st.integers(60, 300))
 def test_same_result_for_any_shape_under_any_budget(shape, tokens, kv_tokens):
     budget = Budget(tokens=tokens, kv_tokens=kv_tokens)
@@ -364,7 +364,7 @@ def test_an_engine_that_knows_nothing_of_the_settler_does_not_hang():
     assert bare["a"].usage.tokens == wired["a"].usage.tokens == 250
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     shape=shapes,
     tokens=st.integers(1, 120),

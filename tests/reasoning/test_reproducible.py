@@ -18,6 +18,7 @@ from support.searching import DigitVerifier, Samples, outside_engine, scripted, 
     seed=st.integers(0, 50),
     kv_tokens=st.none() | st.integers(40, 150),
 )
+@example(salt=0, spread=1, tokens=238, seed=0, kv_tokens=None)  # refused in the order of asking
 @example(salt=0, spread=2, tokens=144, seed=4, kv_tokens=50)  # an end seen early changed who gave way
 def test_same_seed_same_result_at_any_pace(salt, spread, tokens, seed, kv_tokens):
     budget = Budget(tokens=tokens, kv_tokens=kv_tokens)

@@ -98,7 +98,8 @@ class Browser:
             case "Runtime.consoleAPICalled" if parameters["type"] in ("error", "warning", "assert"):
                 self.errors.append(json.dumps(parameters["args"]))
             case "Log.entryAdded" if parameters["entry"]["level"] in ("error", "warning"):
-                self.errors.append(parameters["entry"]["text"])
+                entry = parameters["entry"]
+                self.errors.append(" ".join(filter(None, (entry["text"], entry.get("url")))))
             case "Network.requestWillBeSent":
                 address = parameters["request"]["url"]
                 if address != parameters["documentURL"] and not address.startswith("data:"):

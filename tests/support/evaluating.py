@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import msgspec
 from branchwise.evals.runs.launch import Machine, launch
 from branchwise.evals.runs.recipe import Recipe, checked_recipe
 from branchwise.evals.runs.store import Store
+from branchwise.evals.summary.export import write_summary
+from branchwise.evals.summary.summarise import summarise
+from branchwise.evals.summary.tables import Summary
 
 MAIN = "from branchwise.reasoning.cli.main import main; main()"
 
@@ -44,13 +48,21 @@ def recipe(**fields: Any) -> Recipe:
     return checked_recipe(Recipe(**{**given, **fields}))
 
 
-def run(what: Recipe, folder: Path, *, parallel: int = 8, resume: bool = False) -> int:
-    """Launch in this process."""
+def run(what: Recipe, folder: Path, *, parallel: int = 8, resume: bool = False, report: bool = False) -> int:
+    """Launch in this process; without `report` only the tables are written, since charts take seconds."""
 
     async def go() -> int:
         return await launch(what, folder, Machine(parallel=parallel), resume=resume)
 
-    return anyio.run(go)
+    if report:
+        return anyio.run(go)
+    with patch("branchwise.evals.runs.launch.write_report", _write_tables):
+        return anyio.run(go)
+
+
+def _write_tables(store: Store, folder: Path) -> tuple[Summary, list[Path]]:
+    summary = summarise(store)
+    return summary, write_summary(summary, folder)
 
 
 def command(*arguments: str | Path) -> "subprocess.Popen[bytes]":

@@ -31,7 +31,7 @@ def write_run(folder: Path, outcome: Outcome, graph: dict[str, Any] | None = Non
 
 
 def made_record(task: Task, *, correct: bool | None = True, **fields: Any) -> Record:
-    """A record with known costs and one candidate; `fields` replace its own."""
+    """A record with known costs and one candidate that a reward model scored; `fields` replace its own."""
     engine = {
         "seconds": 0.5, "prefill_tokens": 10, "decode_tokens": 30, "draft_tokens": 0, "cached_tokens": 0,
         "kv_peak_tokens": 40, "kv_held_peak_tokens": 48, "kv_unshared_peak_tokens": 96,
@@ -46,6 +46,7 @@ def made_record(task: Task, *, correct: bool | None = True, **fields: Any) -> Re
             "seed": task.seed, "level": task.sample.level, "answer": answer, "correct": correct,
             "grade_reason": "", "reason": "exhausted", "censored": False, "score": 0.7, "verified": None,
             "text": answer, "usage": usage, "candidates": (made_candidate(correct=correct, score=0.7),),
+            "verifiers": ("prm",),
             **fields,
         }
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 import anyio.lowlevel
 import msgspec
-from branchwise.engine.errors import HandleError, StepFailed
+from branchwise.engine.errors import StepFailed
 from branchwise.engine.protocol import (
     Capabilities,
     EngineUsage,
@@ -22,14 +22,15 @@ from branchwise.engine.protocol import (
     ScoreParams,
     Scores,
     SeqId,
-    Verdict,
     Work,
     WorkKind,
 )
+from branchwise.engine.sampling.detail import TokenStats
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.text.profile import ModelProfile
 from branchwise.engine.text.stop import Stop, StopChecker
 from branchwise.engine.text.tokenizer import Message
+from branchwise.engine.token_lists import TokenLists
 
 EOS = "$"
 THINK_END = "|"
@@ -62,8 +63,15 @@ PLAIN = ModelProfile(step_mark=";", final_answer="eos", stop_ids=frozenset({ord(
 Script = Callable[[str, int], str]
 """(text so far, prompt included; seed) -> what comes next; its first character is taken. "" is the end."""
 
+Logprob = Callable[[str, str, str], float]
+"""(model, text before, character) -> the raw log-probability of that character there."""
+
 Reward = Callable[[str], float]
 """Text up to the scored position, prompt included -> a value in [0, 1]."""
+
+
+Stats = Callable[[str, int], TokenStats]
+"""(text up to the token, prompt and token included; seed) -> how sure the model was."""
 
 
 class _Sequence(msgspec.Struct):
@@ -81,10 +89,12 @@ class _Sequence(msgspec.Struct):
         )
 
 
-class ScriptedEngine:
+class ScriptedEngine(TokenLists[_Sequence]):
     """Implements `Backend`. `scripts` by model name; `rewards` makes a model a scorer. `fail_at` raises
-    `StepFailed` when that many tokens were generated in all. `tokens_sampled` is the count independent of
-    any ledger."""
+    `StepFailed` when that many tokens were generated in all, `fail_score_at` at that many score requests.
+    `logprob` says what each token is worth (else -0.5); `stats` gives token statistics where they
+    are asked for. `tokens_sampled` is the count independent of any ledger; `opened_for` has the namespace and
+    tenant of each sequence that was opened."""
 
     def __init__(
         self,
@@ -95,19 +105,32 @@ class ScriptedEngine:
         max_model_len: int = 400,
         pace: Callable[[int, int], int] = lambda seed, position: 0,
         fail_at: int | None = None,
+        fail_score_at: int | None = None,
+        logprob: Logprob = lambda model, before, character: -0.5,
+        stats: Stats | None = None,
     ) -> None:
-        self.capabilities = Capabilities(score_logprob=True, score_reward=True, exact_meter=True, seeds=True)
+        self.capabilities = Capabilities(
+            score_logprob=True,
+            score_reward=True,
+            exact_meter=True,
+            seeds=True,
+            token_stats=stats is not None,
+        )
         self._scripts = dict(scripts)
         self._rewards = dict(rewards or {})
         self._profile = profile
         self._max_model_len = max_model_len
         self._pace = pace
         self._fail_at = fail_at
-        self._sequences: dict[SeqId, _Sequence] = {}
-        self._next = 0
-        self._notified = anyio.Event()
+        self._fail_score_at = fail_score_at
+        self._logprob = logprob
+        self._stats_of = stats
+        super().__init__()
         self.tokens_sampled = 0
+        self.scored = 0
         self.parked: list[SeqId] = []
+        self.tokenizer = CharTokenizer()
+        self.opened_for: list[tuple[str, str | None]] = []
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -128,31 +151,21 @@ class ScriptedEngine:
         tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
+        self.opened_for.append((namespace, tenant))
         return self._add(_Sequence(model, list(tokens), seed, usage or EngineUsage()))
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
         parent = self._idle(seq)
         return [self._add(parent.fork(seed)) for seed in seeds]
 
-    def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
-        self._idle(seq).tokens.extend(tokens)
-
     def truncate(self, seq: SeqId, position: int) -> None:
-        sequence = self._idle(seq)
-        del sequence.tokens[position:]
+        super().truncate(seq, position)
+        sequence = self._sequences[seq]
         sequence.paid_rows = min(sequence.paid_rows, position)
         sequence.paid_heads = {p for p in sequence.paid_heads if p < position}
 
     def park(self, seq: SeqId) -> None:
         self.parked.append(seq)
-
-    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
-        sequence = self._sequences.pop(seq, None)
-        if sequence is not None and sequence.running is not None:
-            sequence.running.cancel()
-
-    def notify(self) -> None:
-        self._notified.set()
 
     async def extend(
         self,
@@ -171,15 +184,18 @@ class ScriptedEngine:
             sequence.running = scope
             try:
                 while generated < params.max_tokens:
+                    await anyio.lowlevel.checkpoint_if_cancelled()
                     if len(sequence.tokens) >= self._max_model_len:
                         stop = Stop.CONTEXT
                         break
                     work = self._work(sequence)
-                    if not await self._granted(meter, work):
+                    if not await self._granted(meter, work, params.order):
                         stop = Stop.BUDGET
                         break
                     await self._compute(sequence, meter, work)
                     generated += 1
+                    if on_tokens is not None:
+                        on_tokens(sequence.tokens[-1:])
                     found = checker.push(sequence.tokens[-1])
                     if found is not None:
                         stop = found
@@ -190,7 +206,13 @@ class ScriptedEngine:
             stop = Stop.CANCELLED
         kept = (*sequence.tokens[start:][: checker.kept()], *checker.tail())
         sequence.tokens[start:] = kept
-        return Extension(tokens=kept, logprobs=(-0.5,) * len(kept), stop=stop, generated=generated)
+        return Extension(
+            tokens=kept,
+            logprobs=self._logprobs(sequence, start),
+            stop=stop,
+            generated=generated,
+            stats=self._stats(sequence, start, params.sampling),
+        )
 
     async def score(self, seq: SeqId, params: ScoreParams, meter: Meter) -> Scores:
         sequence = self._idle(seq)
@@ -198,17 +220,33 @@ class ScriptedEngine:
         start = sequence.paid_rows
         heads = tuple(p for p in params.reward_at if p not in sequence.paid_heads)
         work = Work(sequence.model, WorkKind.SCORE, start, max(0, last + 1 - start), heads)
-        if not await self._granted(meter, work):
+        if not await self._granted(meter, work, params.order):
             return Scores(refused=True)
         await anyio.lowlevel.checkpoint()
+        self.scored += 1
+        if self.scored == self._fail_score_at:
+            meter.refund(work)
+            raise StepFailed("injected failure")
         meter.commit(work)
         sequence.paid_rows = max(sequence.paid_rows, last + 1)
         sequence.paid_heads.update(heads)
         reward = self._rewards.get(sequence.model, lambda text: 0.5)
         text = self.models[sequence.model].tokenizer.decode(sequence.tokens)
         begin = params.logprobs_from
-        logprobs = () if begin is None else (-0.5,) * (len(sequence.tokens) - begin)
+        logprobs = () if begin is None else self._logprobs(sequence, begin)
         return Scores(rewards=tuple(reward(text[: p + 1]) for p in params.reward_at), logprobs=logprobs)
+
+    def _logprobs(self, sequence: _Sequence, start: int) -> tuple[float, ...]:
+        text = self.models[sequence.model].tokenizer.decode(sequence.tokens)
+        return tuple(
+            self._logprob(sequence.model, text[:place], text[place]) for place in range(start, len(text))
+        )
+
+    def _stats(self, sequence: _Sequence, start: int, sampling: SamplingParams) -> tuple[TokenStats, ...]:
+        if self._stats_of is None or not sampling.stats_top_k:
+            return ()
+        text = self.models[sequence.model].tokenizer.decode(sequence.tokens)
+        return tuple(self._stats_of(text[: end + 1], sequence.seed) for end in range(start, len(text)))
 
     def _work(self, sequence: _Sequence) -> Work:
         known = len(sequence.tokens)
@@ -216,20 +254,6 @@ class ScriptedEngine:
         heads = () if known - 1 in sequence.paid_heads else (known - 1,)
         kind = WorkKind.PREFILL if rows > 1 else WorkKind.DECODE
         return Work(sequence.model, kind, sequence.paid_rows, rows, heads, tokens=1)
-
-    async def _granted(self, meter: Meter, work: Work) -> bool:
-        while True:
-            notified = self._notified
-            verdict = meter.grant(work)
-            if verdict is Verdict.GRANTED:
-                return True
-            if verdict is Verdict.REFUSED:
-                await anyio.lowlevel.checkpoint()
-                return False
-            if notified.is_set():
-                self._notified = anyio.Event()
-            with anyio.move_on_after(0.002):
-                await self._notified.wait()
 
     async def _compute(self, sequence: _Sequence, meter: Meter, work: Work) -> None:
         """Compute what was granted. A cancellation comes before or after, never between the token and its
@@ -257,25 +281,11 @@ class ScriptedEngine:
             vocab_size=128,
             max_model_len=self._max_model_len,
             cost=COST,
-            tokenizer=CharTokenizer(),
+            tokenizer=self.tokenizer,
             profile=self._profile,
             sampling=SamplingParams(),
             weights_digest="",
         )
-
-    def _add(self, sequence: _Sequence) -> SeqId:
-        self._next += 1
-        handle = SeqId(self._next)
-        self._sequences[handle] = sequence
-        return handle
-
-    def _idle(self, seq: SeqId) -> _Sequence:
-        if seq not in self._sequences:
-            raise HandleError(f"sequence {seq}: released or unknown")
-        sequence = self._sequences[seq]
-        if sequence.running is not None:
-            raise HandleError(f"sequence {seq}: busy")
-        return sequence
 
 
 def following(plan: Callable[[str, int], str], prompt_length: int) -> Script:

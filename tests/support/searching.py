@@ -91,6 +91,16 @@ def solve(
     return anyio.run(lambda: search(engine, strategy, budget, **options))
 
 
+def solve_until_deadline(solve_within: Callable[[float], Solution]) -> Solution:
+    """What `solve_within` returns in as many seconds as this machine, with all else that it does, needs until
+    there is a first answer."""
+    for seconds in (0.3, 3.0, 30.0):
+        solution = solve_within(seconds)
+        if solution.answer is not None:
+            break
+    return solution
+
+
 def outside_engine(solution: Solution) -> dict[str, Any]:
     """What must be equal under one seed: all but `usage.engine`, with the graph."""
     plain = solution.as_json()

@@ -1,0 +1,63 @@
+"""The form that a caller wants the answer phase in: JSON of a schema."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..engine.errors import CapabilityError
+from ..engine.protocol import Backend
+from ..engine.text.grammar import Constraint, Grammar, json_grammar
+
+if TYPE_CHECKING:
+    from .branch import SearchBranch
+
+INSTRUCTION = "Reason step by step, and give your final answer as JSON of this schema: {}"
+"""The system message of a model that would otherwise be asked for a box."""
+
+
+class AnswerSchema:
+    """Constrains the answer phase of the branches of one run, and reads what stands there. What a verifier
+    asks a model is not constrained."""
+
+    def __init__(self, schema: Mapping[str, Any], grammar: Grammar) -> None:
+        self.schema = schema
+        self._grammar = grammar
+
+    @property
+    def instruction(self) -> str:
+        """What to tell a model that is used to another form."""
+        return INSTRUCTION.format(json.dumps(self.schema))
+
+    def constraint(self, branch: "SearchBranch") -> Constraint | None:
+        """Of the next tokens of a branch; None while it thinks, and where another model began it."""
+        if branch.aside or branch.model != branch.run.policy or not branch.answering:
+            return None
+        return Constraint(self._grammar, len(branch.prompt) + (branch.phases.answer_start or 0))
+
+    def takes(self, branch: "SearchBranch", tokens: Sequence[int]) -> bool:
+        """Whether `tokens` may be forced onto a branch as it stands."""
+        constraint = self.constraint(branch)
+        if constraint is None:
+            return True
+        written = branch.tokens[constraint.start - len(branch.prompt) :]
+        return constraint.grammar.fits([*written, *tokens])
+
+
+def open_schema(schema: Mapping[str, Any] | None, backend: Backend) -> AnswerSchema | None:
+    """The schema compiled for the policy. Raises `UsageError` and `CapabilityError` in one line."""
+    if schema is None:
+        return None
+    if not backend.capabilities.constrains:
+        raise CapabilityError("schema: this engine cannot constrain what a model writes; leave it out")
+    info = backend.models["policy"]
+    grammar = json_grammar(schema, info.tokenizer, info.profile.stop_ids, info.vocab_size)
+    return AnswerSchema(schema, grammar)
+
+
+def json_answer(text: str) -> str:
+    """The text of a complete answer in the one spelling that equal values have: keys sorted, no space."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # Python reads no number of thousands of digits
+        return text.strip()
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""Tools that a chain calls while it is written."""

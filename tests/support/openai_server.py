@@ -1,0 +1,336 @@
+"""An OpenAI-compatible server in the test's own event loop: what it writes is a script's, and it can be made
+slow, faulty, plain or dead.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+import h11
+import msgspec
+from branchwise.engine.text.tokenizer import Message, Tokenizer
+
+Write = Callable[[Sequence[int], int], int]
+"""(ids so far, the request's seed) -> the next id."""
+
+PLAIN = frozenset(
+    {
+        "echo",
+        "logit_bias",
+        "logprobs",
+        "max_tokens",
+        "model",
+        "prompt",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_p",
+    }
+)
+"""What a server without extensions takes."""
+LOGPROB = -0.5
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to a completion: another status, or the connection cut behind `after` tokens."""
+
+    status: int | None = None
+    after: int | None = None
+    retry_after: str | None = None
+
+
+class StandInServer:
+    """One server. `faults` meet the next completions in turn. `requests` are their bodies, `written` the
+    tokens sent, `dropped` the streams that the client left before their end.
+
+    Without `ids` it takes and tells text only; without `extensions` it refuses what OpenAI's has not.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        tokenizer: Tokenizer,
+        eos: frozenset[int],
+        *,
+        root: str = "",
+        name: str = "policy",
+        context: int = 4000,
+        ids: bool = True,
+        extensions: bool = True,
+        most_logprobs: int = 20,
+        least_tokens: int = 0,
+        tokenizes: bool = False,
+        delay_s: float = 0.0,
+    ) -> None:
+        self._write = write
+        self._tokenizer = tokenizer
+        self._eos = eos
+        self._root = root
+        self._name = name
+        self._context = context
+        self._ids = ids
+        self._extensions = extensions
+        self._most_logprobs = most_logprobs
+        self._least_tokens = least_tokens
+        self._tokenizes = tokenizes
+        self.delay_s = delay_s
+        self.faults: deque[Fault] = deque()
+        self.requests: list[dict[str, Any]] = []
+        self.written = 0
+        self.dropped = 0
+        self.streaming = 0
+        self.url = ""
+        self._scope: anyio.CancelScope | None = None
+        self._left = anyio.Event()
+        self._seen: list[tuple[str, tuple[int, ...]]] = []
+
+    def kill(self) -> None:
+        """Cut all connections and listen no more."""
+        assert self._scope is not None
+        self._scope.cancel()
+
+    async def idle(self) -> None:
+        """Wait until no stream is open."""
+        while self.streaming:
+            self._left = anyio.Event()
+            await self._left.wait()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        self.url = f"http://127.0.0.1:{port}/v1"
+        with anyio.CancelScope() as self._scope:
+            task_status.started()
+            async with listener:
+                await listener.serve(self._connection)
+
+    async def _connection(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            connection = h11.Connection(h11.SERVER)
+            with contextlib.suppress(
+                anyio.BrokenResourceError, anyio.ClosedResourceError, h11.RemoteProtocolError
+            ):
+                while await self._serve_one(stream, connection):
+                    connection.start_next_cycle()
+
+    async def _serve_one(self, stream: anyio.abc.SocketStream, connection: h11.Connection) -> bool:
+        """Answer one request; whether another may follow."""
+        request, body = None, b""
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                try:
+                    connection.receive_data(await stream.receive())
+                except anyio.EndOfStream:
+                    connection.receive_data(b"")
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                break
+            else:
+                return False
+        assert request is not None
+        reply = _Reply(stream, connection)
+        if request.method == b"GET":
+            served = {"id": self._name, "root": self._root, "max_model_len": self._context}
+            await reply.whole(200, {"object": "list", "data": [served]})
+        elif request.target.endswith(b"/completions"):
+            await self._complete(reply, msgspec.json.decode(body))
+        elif self._tokenizes:
+            await reply.whole(200, self._tokenized(msgspec.json.decode(body)))
+        else:
+            await reply.whole(404, {"detail": "Not Found"})
+        return connection.our_state is h11.DONE and connection.their_state is h11.DONE
+
+    async def _complete(self, reply: "_Reply", body: dict[str, Any]) -> None:
+        self.requests.append(body)
+        fault = self.faults.popleft() if self.faults else Fault()
+        if fault.status is not None:
+            await reply.whole(fault.status, {"error": {"message": "injected"}}, retry_after=fault.retry_after)
+            return
+        if (refusal := self._refusal(body)) is not None:
+            await reply.whole(400, {"error": {"message": refusal}})
+            return
+        prompt = body["prompt"]
+        ids = prompt if isinstance(prompt, list) else self._tokenizer.encode(prompt)
+        if body.get("echo"):
+            if body["max_tokens"] < self._least_tokens:
+                await reply.whole(400, {"error": {"message": "max_tokens must be positive"}})
+                return
+            count = len(ids) + body["max_tokens"]
+            told = {"tokens": [""] * count, "token_logprobs": [None, *[LOGPROB] * (count - 1)]}
+            await reply.whole(
+                200, {"choices": [{"text": "", "logprobs": told}], "usage": self._usage(body, ids, [])}
+            )
+            return
+        events = self._events(body, list(ids))
+        if body.get("stream"):
+            await self._stream(reply, events, fault)
+            return
+        chunks = [event async for event in events]
+        await reply.whole(200, chunks[0] | {"usage": chunks[-1]["usage"]})
+
+    def _tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
+        """`/tokenize` of a text or a chat, `/detokenize`."""
+        if "tokens" in body:
+            return {"prompt": self._tokenizer.decode(body["tokens"])}
+        if "messages" in body:
+            messages = [Message(turn["role"], turn["content"]) for turn in body["messages"]]
+            return {"tokens": self._tokenizer.chat(messages)}
+        return {"tokens": self._tokenizer.encode(body["prompt"])}
+
+    def _refusal(self, body: dict[str, Any]) -> str | None:
+        if not self._ids and not isinstance(body["prompt"], str):
+            return "the prompt must be a string"
+        if not self._extensions and (unknown := set(body) - PLAIN):
+            return f"unknown fields {sorted(unknown)}"
+        if (body.get("logprobs") or 0) > self._most_logprobs:
+            return f"at most {self._most_logprobs} logprobs"
+        if body["model"] != self._name:
+            return f"no model {body['model']}"
+        return None
+
+    async def _events(self, body: dict[str, Any], ids: list[int]) -> AsyncGenerator[dict[str, Any]]:
+        """One event per token, then the usage."""
+        begin, stops = len(ids), {*self._eos, *body.get("stop_token_ids", ())}
+        limit = min(body["max_tokens"], self._context - begin)
+        reason: str | None = None
+        while reason is None:
+            token = self._write(ids, body.get("seed", 0))
+            ids.append(token)
+            if token in stops:
+                reason = "stop"
+            elif len(ids) - begin >= limit:
+                reason = "length"
+            yield {"choices": [self._choice(body, token, reason)]}
+        yield {"choices": [], "usage": self._usage(body, ids[:begin], ids[begin:])}
+
+    def _choice(self, body: dict[str, Any], token: int, reason: str | None) -> dict[str, Any]:
+        text = "" if token in self._eos else self._tokenizer.decode([token])
+        given = reason == "stop" and token not in self._eos
+        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason}
+        choice["stop_reason"] = token if given else None
+        if body.get("return_token_ids") and self._ids:
+            choice["token_ids"] = [token]
+        if (count := body.get("logprobs")) is not None:
+            top = {f"token_id:{token + i}": LOGPROB - i for i in range(max(1, count))}
+            choice["logprobs"] = {"tokens": [text], "token_logprobs": [LOGPROB], "top_logprobs": [top]}
+        return choice
+
+    def _usage(self, body: dict[str, Any], prompt: list[int], written: list[int]) -> dict[str, Any]:
+        """As a server with a cache of single positions, one per salt."""
+        salt = body.get("cache_salt", "")
+        cached = max((_common(prompt, seen) for own, seen in self._seen if own == salt), default=0)
+        self._seen.append((salt, (*prompt, *written)))
+        details = {"cached_tokens": min(cached, len(prompt) - 1)}
+        return {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": len(written),
+            "prompt_tokens_details": details,
+        }
+
+    async def _stream(self, reply: "_Reply", events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
+        """Send events until their end, the fault, or the client's leaving."""
+        self.streaming += 1
+        ended = False
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(reply.watch, group.cancel_scope)
+                await reply.begin()
+                sent = 0
+                async for event in events:
+                    if sent == fault.after:
+                        await reply.cut()
+                        ended = True
+                        break
+                    await anyio.sleep(self.delay_s)
+                    await reply.event(event)
+                    if event["choices"]:
+                        sent += 1
+                        self.written += 1
+                else:
+                    await reply.end()
+                    ended = True
+                group.cancel_scope.cancel()
+        finally:
+            await events.aclose()
+            self.streaming -= 1
+            self.dropped += not ended
+            self._left.set()
+
+
+class _Reply:
+    """The answer to one request."""
+
+    def __init__(self, stream: anyio.abc.SocketStream, connection: h11.Connection) -> None:
+        self._stream = stream
+        self._connection = connection
+
+    async def whole(self, status: int, body: Any, *, retry_after: str | None = None) -> None:
+        data = msgspec.json.encode(body)
+        headers = [("content-type", "application/json"), ("content-length", str(len(data)))]
+        if retry_after is not None:
+            headers.append(("retry-after", retry_after))
+        await self._send(h11.Response(status_code=status, headers=headers))
+        await self._send(h11.Data(data=data))
+        await self._send(h11.EndOfMessage())
+
+    async def begin(self) -> None:
+        headers = [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]
+        await self._send(h11.Response(status_code=200, headers=headers))
+
+    async def event(self, event: Any) -> None:
+        await self._send(h11.Data(data=b"data: " + msgspec.json.encode(event) + b"\n\n"))
+
+    async def end(self) -> None:
+        await self._send(h11.Data(data=b"data: [DONE]\n\n"))
+        await self._send(h11.EndOfMessage())
+
+    async def cut(self) -> None:
+        await self._stream.aclose()
+
+    async def watch(self, scope: anyio.CancelScope) -> None:
+        """Cancel what is written for a client that left. What it sends meanwhile is its next request."""
+        try:
+            while True:
+                self._connection.receive_data(await self._stream.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            scope.cancel()
+
+    async def _send(self, event: Any) -> None:
+        data = self._connection.send(event)
+        if data:
+            await self._stream.send(data)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+@asynccontextmanager
+async def serving(*servers: StandInServer) -> AsyncGenerator[None]:
+    """The servers listen inside the block."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        for server in servers:
+            await group.start(server.run)
+        try:
+            yield
+        except Exception as error:  # raised below: a task group would wrap it
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
