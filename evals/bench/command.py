@@ -1,26 +1,13 @@
 """`branchwise bench`: measurements that anyone can repeat."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from .options import (
-    MOST_TOKENS,
-    AsJson,
-    Deterministic,
-    Dtypes,
-    Models,
-    Peers,
-    Repeats,
-    Save,
-    Threads,
-    WorkFolder,
-    amount,
-    checked_folder,
-    read_settings,
-)
+from .options import MOST_TOKENS, AsJson, Repeats, Save, Threads, amount, checked_folder, read_settings
 
 if TYPE_CHECKING:
     from .result import Result
@@ -31,34 +18,62 @@ _PROMPT = "Prompt tokens; shortened to fit the context."
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
+class Workload(Protocol):
+    """What a benchmark measures under a setting."""
+
+    def measure(self, setting: "Setting") -> "Awaitable[Result]": ...
+
+
 @app.callback()
 def bench() -> None:
     """Measure the engine on this machine, beside others."""
 
 
-@app.command("best-of-n")
+def _measured(
+    name: str, *, repeats: int = 3, without: Collection[str] = ()
+) -> Callable[[Callable[..., Workload]], Callable[..., Workload]]:
+    """Makes a command of a function from sizes to a workload: its options are the function's, then those of
+    `read_settings` but the ones in `without`, then how to print."""
+
+    def register(sized: Callable[..., Workload]) -> Callable[..., Workload]:
+        sizes = signature(sized).parameters
+        settings = [
+            parameter.replace(default=repeats) if parameter.name == "repeats" else parameter
+            for parameter in signature(read_settings).parameters.values()
+            if parameter.name not in without
+        ]
+
+        def command(as_json: AsJson = False, save: Save = None, **given: Any) -> None:
+            own = {name: given.pop(name) for name in sizes}
+            chosen = read_settings(**given)
+            # Behind these stands torch: whatever was refused above cost none of its seconds.
+            measure = sized(**own).measure
+            from .arena import run_bench
+
+            _report((run_bench(setting, measure) for setting in chosen), save, as_json=as_json)
+
+        printing = [p for p in signature(command).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        command.__doc__ = sized.__doc__
+        command.__signature__ = Signature([*sizes.values(), *settings, *printing])  # pyright: ignore[reportFunctionMemberAccess]
+        app.command(name)(command)
+        return sized
+
+    return register
+
+
+@_measured("best-of-n")
 def best_of_n(
     n: Annotated[int, amount("--n", "Samples of one prompt.")] = 16,
     prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 512,
     new: Annotated[int, amount("--new", "Tokens per sample.", most=MOST_TOKENS)] = 128,
-    model: Models = None,
-    dtype: Dtypes = None,
-    peer: Peers = None,
-    threads: Threads = None,
-    repeats: Repeats = 3,
-    deterministic: Deterministic = False,
-    work: WorkFolder = None,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """Tokens per second when n samples continue one prompt."""
     from .best_of_n import BestOfN
 
-    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
-    _run(BestOfN(samples=n, prompt=prompt, new=new).measure, settings, save, as_json=as_json)
+    return BestOfN(samples=n, prompt=prompt, new=new)
 
 
-@app.command()
+@_measured("tree")
 def tree(
     beams: Annotated[int, amount("--beams", "Paths that go on after each step.")] = 16,
     children: Annotated[int, amount("--children", "Forks of each.")] = 4,
@@ -69,107 +84,58 @@ def tree(
         str | None,
         typer.Option("--prm", help="The scorer.", show_default="the policy's size, random weights"),
     ] = None,
-    model: Models = None,
-    dtype: Dtypes = None,
-    peer: Peers = None,
-    threads: Threads = None,
-    repeats: Repeats = 3,
-    deterministic: Deterministic = False,
-    work: WorkFolder = None,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """Seconds of a tree search whose steps are scored by a second model."""
     from .tree import Tree
 
-    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
-    workload = Tree(beams=beams, children=children, steps=steps, new=new, prompt=prompt, prm=prm)
-    _run(workload.measure, settings, save, as_json=as_json)
+    return Tree(beams=beams, children=children, steps=steps, new=new, prompt=prompt, prm=prm)
 
 
-@app.command()
+@_measured("serve")
 def serve(
     requests: Annotated[int, amount("--requests", "Prompts at once.")] = 64,
     prompt: Annotated[int, amount("--prompt", "Tokens of the longest prompt.", most=MOST_TOKENS)] = 512,
     new: Annotated[int, amount("--new", "Tokens of the longest continuation.", most=MOST_TOKENS)] = 128,
-    model: Models = None,
-    dtype: Dtypes = None,
-    peer: Peers = None,
-    threads: Threads = None,
-    repeats: Repeats = 3,
-    deterministic: Deterministic = False,
-    work: WorkFolder = None,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """Throughput and latencies of many prompts of mixed lengths, side by side."""
     from .serve import Serve
 
-    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
-    _run(Serve(requests=requests, prompt=prompt, new=new).measure, settings, save, as_json=as_json)
+    return Serve(requests=requests, prompt=prompt, new=new)
 
 
-@app.command()
+@_measured("prefill")
 def prefill(
     prompts: Annotated[int, amount("--prompts", "Different prompts at once.")] = 8,
     prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 1024,
-    model: Models = None,
-    dtype: Dtypes = None,
-    peer: Peers = None,
-    threads: Threads = None,
-    repeats: Repeats = 3,
-    deterministic: Deterministic = False,
-    work: WorkFolder = None,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """Positions per second when prompts are read."""
     from .prefill import Prefill
 
-    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
-    _run(Prefill(prompts=prompts, prompt=prompt).measure, settings, save, as_json=as_json)
+    return Prefill(prompts=prompts, prompt=prompt)
 
 
-@app.command()
+@_measured("score")
 def score(
     texts: Annotated[int, amount("--texts", "Continuations of one prompt.")] = 16,
     prompt: Annotated[int, amount("--prompt", _PROMPT, most=MOST_TOKENS)] = 512,
     scored: Annotated[int, amount("--scored", "Tokens of each continuation.", most=MOST_TOKENS)] = 64,
-    model: Models = None,
-    dtype: Dtypes = None,
-    peer: Peers = None,
-    threads: Threads = None,
-    repeats: Repeats = 3,
-    deterministic: Deterministic = False,
-    work: WorkFolder = None,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """Scored positions per second, with and without a prompt that is read once."""
     from .score import Score
 
-    settings = read_settings(model, dtype, peer, threads, repeats, work, deterministic=deterministic)
-    _run(Score(texts=texts, prompt=prompt, scored=scored).measure, settings, save, as_json=as_json)
+    return Score(texts=texts, prompt=prompt, scored=scored)
 
 
-@app.command()
+@_measured("speculate", repeats=9, without=("peer", "work"))
 def speculate(
     drafts: Annotated[str, typer.Option("--speculate", help="What drafts.")] = "ngram(k=4)",
     new: Annotated[int, amount("--new", "Tokens per prompt.", most=MOST_TOKENS)] = 96,
     at_once: Annotated[int, amount("--at-once", "Prompts side by side.")] = 1,
-    model: Models = None,
-    dtype: Dtypes = None,
-    threads: Threads = None,
-    repeats: Repeats = 9,
-    deterministic: Deterministic = False,
-    as_json: AsJson = False,
-    save: Save = None,
-) -> None:
+) -> Workload:
     """What drafting saves on texts that repeat, and costs on others."""
     from .speculate import Speculation
 
-    settings = read_settings(model, dtype, None, threads, repeats, None, deterministic=deterministic)
-    _run(Speculation(drafts=drafts, new=new, at_once=at_once).measure, settings, save, as_json=as_json)
+    return Speculation(drafts=drafts, new=new, at_once=at_once)
 
 
 @app.command()
@@ -186,6 +152,45 @@ def overhead(
     from .overhead import Overhead
 
     _report((Overhead(rows=each, steps=steps).measure() for each in rows or (64, 256)), save, as_json=as_json)
+
+
+@app.command()
+def kv(
+    problems: Annotated[int, amount("--problems", "Problems of each strategy.")] = 20,
+    width: Annotated[int, amount("--width", "Width of each strategy.", most=4096)] = 16,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Peak KV of each tree strategy, with and without pruning."""
+    from .kv import Kv
+    from .machine import core_count
+
+    bench = Kv(problems=problems, width=width, threads=threads or core_count())
+    _report(map(bench.measure, bench.strategies()), save, as_json=as_json)
+
+
+@app.command()
+def plan(
+    repeats: Repeats = 3,
+    threads: Threads = None,
+    cpu_time: Annotated[
+        bool,
+        typer.Option("--cpu-time", help="Count the processor's time, not the wall's; for one thread."),
+    ] = False,
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    """Seconds that `branchwise plan` says for this machine, and those that the engine takes."""
+    from ...engine.errors import UsageError
+    from .machine import core_count
+
+    threads = threads or (1 if cpu_time else core_count())
+    if cpu_time and threads > 1:
+        raise UsageError(f"--cpu-time with --threads {threads}: threads add up in it; give --threads 1")
+    from .planned import Planned
+
+    _report(Planned(repeats=repeats, threads=threads, cpu_time=cpu_time).measure(), save, as_json=as_json)
 
 
 @app.command()
@@ -206,19 +211,6 @@ def table(
         typer.echo(rendered)
     else:
         put_table(rendered, into)
-
-
-def _run(
-    measure: "Callable[[Setting], Awaitable[Result]]",
-    settings: "Sequence[Setting]",
-    folder: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Measure under each setting."""
-    from .arena import run_bench
-
-    _report((run_bench(setting, measure) for setting in settings), folder, as_json=as_json)
 
 
 def _report(found: "Iterable[Result]", folder: Path | None, *, as_json: bool) -> None:

@@ -1,12 +1,10 @@
-"""A GGUF file in bfloat16 from a transformers folder: what llama.cpp reads.
+"""A GGUF file from a transformers folder: what llama.cpp reads."""
 
-It has no vocabulary (`tokenizer.ggml.model` is "none"): a benchmark works on token ids.
-"""
-
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
-import numpy as np
+from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from ...engine.errors import UsageError
@@ -19,10 +17,29 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": gguf.MODEL_ARCH.QWEN3,
 }
 
+MATRICES = {
+    GGMLQuantizationType.F32: gguf.LlamaFileType.ALL_F32,
+    GGMLQuantizationType.BF16: gguf.LlamaFileType.MOSTLY_BF16,
+    GGMLQuantizationType.Q8_0: gguf.LlamaFileType.MOSTLY_Q8_0,
+}
+"""What matrices may be written in, and what such a file is called."""
 
-def write_gguf(folder: Path, path: Path) -> None:
-    """Write the model in `folder` to `path`, matrices in bfloat16, vectors in fp32. `UsageError` for an
-    architecture, rotary scaling or bias that this does not know how to write."""
+
+def no_vocabulary(writer: gguf.GGUFWriter) -> None:
+    """A benchmark works on token ids."""
+    writer.add_tokenizer_model("none")
+
+
+def write_gguf(
+    folder: Path,
+    path: Path,
+    *,
+    matrices: GGMLQuantizationType = GGMLQuantizationType.BF16,
+    vocabulary: Callable[[gguf.GGUFWriter], None] = no_vocabulary,
+) -> None:
+    """Write the model in `folder` to `path`, vectors in fp32, and by `vocabulary` what is to be known of its
+    tokenizer. `UsageError` for an architecture, rotary scaling or bias that this does not know how to write.
+    """
     config = parse_config(read_fields(folder), str(folder))
     if config.architecture not in ARCHITECTURES or config.rope.rope_type != "default":
         raise UsageError(
@@ -33,6 +50,8 @@ def write_gguf(folder: Path, path: Path) -> None:
     names = gguf.get_tensor_name_map(kind, config.layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[kind])
     _describe(writer, config)
+    writer.add_file_type(MATRICES[matrices])
+    vocabulary(writer)
     for name, tensor in read_tensors(folder).items():
         if name == "lm_head.weight" and config.tied_head:
             continue
@@ -41,7 +60,9 @@ def write_gguf(folder: Path, path: Path) -> None:
             raise UsageError(f"{folder}: the tensor {name} has no name in GGUF")
         if kind is gguf.MODEL_ARCH.LLAMA:
             tensor = _paired(name, tensor, config)
-        _add(writer, place, tensor)
+        values = tensor.float().contiguous().numpy()
+        stored = GGMLQuantizationType.F32 if values.ndim == 1 else matrices
+        writer.add_tensor(place, gguf.quantize(values, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -61,17 +82,6 @@ def _describe(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_freq_base(config.rope.theta)
     writer.add_layer_norm_rms_eps(config.rms_eps)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    writer.add_tokenizer_model("none")
-
-
-def _add(writer: gguf.GGUFWriter, name: str, tensor: Tensor) -> None:
-    values = tensor.float().numpy()
-    if values.ndim == 1:
-        writer.add_tensor(name, values)
-        return
-    kind = gguf.GGMLQuantizationType.BF16
-    writer.add_tensor(name, gguf.quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
 
 
 def _paired(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:

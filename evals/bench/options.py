@@ -60,44 +60,44 @@ Save = Annotated[Path | None, typer.Option("--save", help="Append the results as
 
 
 def read_settings(
-    models: list[str] | None,
-    dtypes: list[str] | None,
-    peers: list[str] | None,
-    threads: int | None,
-    repeats: int,
-    work: Path | None,
-    *,
-    deterministic: bool,
+    model: Models = None,
+    dtype: Dtypes = None,
+    peer: Peers = None,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    deterministic: Deterministic = False,
+    work: WorkFolder = None,
 ) -> "list[Setting]":
-    """One setting per model and dtype; `UsageError` in one line for a value that cannot be."""
+    """One setting per model and dtype; `UsageError` in one line for a value that cannot be. Its parameters
+    are the options of every benchmark of a model."""
     from ...engine.errors import UsageError
     from .machine import core_count
     from .peer_choice import parse_peer
     from .peer_models import default_work
     from .setting import Setting
 
-    choices = tuple(parse_peer(text) for text in peers or ())
+    choices = tuple(parse_peer(text) for text in peer or ())
     names = [choice.name for choice in choices]
     if len(set(names)) < len(names):
         raise UsageError(f"--peer {', '.join(names)}: give each peer once")
-    for dtype in dtypes or ():
-        if dtype not in ("float32", "bfloat16"):
-            raise UsageError(f"--dtype {dtype}: no such type; give float32 or bfloat16")
+    for name in dtype or ():
+        if name not in ("float32", "bfloat16"):
+            raise UsageError(f"--dtype {name}: no such type; give float32 or bfloat16")
     folder = default_work() if work is None else work
     if work is not None or choices:
         folder = checked_folder("--work", folder)
     return [
         Setting(
-            model=model,
-            dtype=dtype,
+            model=source,
+            dtype=name,
             threads=threads or core_count(),
             deterministic=deterministic,
             repeats=repeats,
             peers=choices,
             work=folder,
         )
-        for model in models or ["reference"]
-        for dtype in dtypes or ["float32"]
+        for source in model or ["reference"]
+        for name in dtype or ["float32"]
     ]
 
 

@@ -49,6 +49,8 @@ class OracleModel:
     columns = VOCABULARY
     fixed_rows = True
     needs_row_tile = False
+    fixed_memory = False
+    fused_head = None
     shape = AttentionShape(layers=1, heads=2, kv_heads=1, head_dim=16, scale=0.25, windows=(None,))
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ def render(result: Result) -> str:
     work = result.work
     sizes = ", ".join(f"{name} {value:g}" for name, value in work.sizes.items())
     mode = ", deterministic" if work.deterministic else ""
-    lines = [f"{work.bench}: {work.model} ({work.dtype}{mode}), {sizes}, {work.threads} thread(s)"]
+    lines = [f"{work.title}: {work.model} ({work.dtype}{mode}), {sizes}, {work.threads} thread(s)"]
     lines += [_line(measured) for measured in (result.ours, *result.peers)]
     if result.bound_tokens_per_s is not None:
         lines.append(f"  matrix products alone: {result.bound_tokens_per_s:.0f} tokens_per_s")

@@ -12,8 +12,9 @@ OURS = "branchwise"
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured: `bench` on one model, with the `sizes` that define the work. `figure` names the one
-    that is compared; more of it is better, unless it is in seconds."""
+    """What was measured: `bench` on one model, with the `sizes` that define the work, and the `subject` of
+    benches that measure several. `figure` names the one that is compared; more of it is better, unless it is
+    in seconds or is memory."""
 
     bench: str
     model: str
@@ -22,10 +23,16 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     sizes: Mapping[str, float]
     figure: str
+    subject: str = ""
 
     @property
     def less_is_better(self) -> bool:
-        return self.figure == "seconds"
+        return self.figure in ("seconds", "kv_peak_tokens")
+
+    @property
+    def title(self) -> str:
+        """The bench with its subject."""
+        return f"{self.bench} {self.subject}".rstrip()
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

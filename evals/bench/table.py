@@ -48,7 +48,7 @@ def _work(result: Result) -> str:
     work = result.work
     sizes = ", ".join(f"{name} {value:g}" for name, value in work.sizes.items())
     mode = ", deterministic" if work.deterministic else ""
-    return f"{work.bench}: {sizes}; {work.model} {work.dtype}{mode}, {work.threads} threads"
+    return f"{work.title}: {sizes}; {work.model} {work.dtype}{mode}, {work.threads} threads"
 
 
 def _cells(work: str, row: Row, measured: Iterable[Measured]) -> Sequence[str]:

@@ -16,31 +16,12 @@ from ...reasoning.cli.checks import (
     checked_verifier,
 )
 from ...reasoning.cli.quantity import DEFAULT_BUDGET, parse_budget, parse_bytes
+from ...reasoning.cli.requests import Opening
 from ...reasoning.reasoner import DEFAULT_STRATEGY
 from ...strategies.grammar import parse_strategy
 from ...verifiers.nearest import unknown
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of `Reasoner.open`; `kv_memory` as text, such as "2GiB"."""
-
-    model: str = "reference"
-    draft: str | None = None
-    prm: str | None = None
-    adapter: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: Annotated[int, Meta(ge=1)] | None = None
-    kv_memory: str | None = None
-    max_model_len: Annotated[int, Meta(ge=1)] | None = None
-
-    def options(self) -> dict[str, Any]:
-        """As `Reasoner.open` takes them. Searches are reproducible: a seed decides a solution."""
-        options = msgspec.structs.asdict(self)
-        options["kv_memory"] = None if self.kv_memory is None else parse_bytes(self.kv_memory)
-        return {**options, "reproducible": True}
 
 
 class Solving(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +50,8 @@ class Solving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_arguments(given: Mapping[str, Any]) -> tuple[Opening, Solving]:
-    """Sort loose arguments, values perhaps still as text, by what they are for; None means not given.
+    """Sort loose arguments, values perhaps still as text (`kv_memory` as "2GiB"), by what they are for; None
+    means not given.
 
     Raises `UsageError` in one line for a name or a value that is wrong.
     """
@@ -78,6 +60,8 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[Opening, Solving]:
     for name in fields:
         if name not in known:
             raise UsageError(unknown("argument", name, known))
+    if isinstance(size := fields.get("kv_memory"), str):
+        fields["kv_memory"] = parse_bytes(size)
     opening, solving = _converted(fields, Opening), _converted(fields, Solving)
     parse_strategy(solving.strategy)
     parse_budget(solving.budget)
@@ -86,8 +70,6 @@ def read_arguments(given: Mapping[str, Any]) -> tuple[Opening, Solving]:
     checked_speculate(solving.speculate)
     checked_device(opening.device)
     checked_dtype(opening.dtype)
-    if opening.kv_memory is not None:
-        parse_bytes(opening.kv_memory)
     return opening, solving
 
 

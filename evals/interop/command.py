@@ -1,12 +1,12 @@
 """`branchwise export`: a run's records in the format of another harness."""
 
 import enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ...engine.errors import UsageError
+from ...engine.user_path import user_path
 from ...reasoning.cli.options import Verbose
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -30,8 +30,8 @@ def export(
     """Export the records of a run to another harness, such as `inspect view`."""
     from ..runs.store import Store
 
-    with Store.read(Path(folder).expanduser()) as store:
-        for path in _writer(to)(store, Path(out).expanduser()):
+    with Store.read(user_path(folder)) as store:
+        for path in _writer(to)(store, user_path(out)):
             typer.echo(path)
 
 

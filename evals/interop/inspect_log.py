@@ -6,7 +6,7 @@ Seeds become epochs. What inspect_ai has no field for is in the metadata of log,
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from inspect_ai.scorer import CORRECT, INCORRECT, NOANSWER, Score  # pyright: ig
 from ...engine.errors import UsageError
 from ...reasoning.solution import Reason
 from ..runs.plan import Cell
+from ..runs.recipe import Recipe
 from ..runs.record import GradedCandidate, Record, branch_texts
 from ..runs.store import Store
 from ..suites.base import Sample
@@ -86,7 +87,7 @@ def make_log(store: Store, cell: Cell, records: Sequence[Record]) -> EvalLog:
             "task": recipe.suite,
             "task_id": f"{recipe.suite} {cell}",
             "task_display_name": f"{recipe.suite}: {cell}",
-            "task_args": msgspec.to_builtins(recipe),
+            "task_args": _arguments(recipe, cell),
             "solver": cell.strategy,
             "solver_args": {"budget": cell.budget},
             "dataset": EvalDataset(name=recipe.suite, samples=len(planned), sample_ids=list(planned)),
@@ -97,9 +98,12 @@ def make_log(store: Store, cell: Cell, records: Sequence[Record]) -> EvalLog:
                 "strategy": cell.strategy,
                 "budget": cell.budget,
                 "first_seed": recipe.seed,
+                "recipe": msgspec.to_builtins(recipe),
                 "launches": launches,
             },
             "scorers": [{"name": SCORER, "metrics": METRICS}],
+            # As Markdown the viewer would show 7*6*1 as 761.
+            "viewer": {"trust_content": False},
         }
     )
     step = EvalPlanStep(solver=cell.strategy, params={"budget": cell.budget})
@@ -108,7 +112,11 @@ def make_log(store: Store, cell: Cell, records: Sequence[Record]) -> EvalLog:
         status="success" if complete else "cancelled",
         eval=spec,
         plan=EvalPlan(name="branchwise", steps=[step]),
-        stats=EvalStats(started_at=started, model_usage={} if usage is None else {recipe.model: usage}),
+        stats=EvalStats(
+            started_at=started,
+            completed_at=_completed(started, records),
+            model_usage={} if usage is None else {recipe.model: usage},
+        ),
         samples=samples,
     )
     recompute_metrics(log)
@@ -116,6 +124,24 @@ def make_log(store: Store, cell: Cell, records: Sequence[Record]) -> EvalLog:
     log.results.total_samples = len(planned) * recipe.seeds
     log.results.completed_samples = sum(sample.error is None for sample in samples)
     return log
+
+
+def _arguments(recipe: Recipe, cell: Cell) -> dict[str, Any]:
+    """What was run, the strategy first, without what was left at its default: `inspect view` lists the logs
+    of a folder by these."""
+    given = msgspec.to_builtins(recipe)
+    unsaid = msgspec.to_builtins(Recipe(suite=recipe.suite, strategies=recipe.strategies))
+    own = {"strategy": cell.strategy, "budget": cell.budget}
+    return own | {name: value for name, value in given.items() if name != "budgets" and value != unsaid[name]}
+
+
+def _completed(started: str, records: Sequence[Record]) -> str:
+    """The start plus the seconds of all samples, "" where none is known. The strategies of a run share one
+    engine side by side: when one of them was done is not known."""
+    seconds = [s for record in records if (s := record.usage.engine.get("seconds")) is not None]
+    if not seconds:
+        return ""
+    return (datetime.fromisoformat(started) + timedelta(seconds=sum(seconds))).isoformat()
 
 
 def _sample(

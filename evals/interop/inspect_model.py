@@ -42,7 +42,7 @@ from .texts import Parts, parts_of
 class SearchAPI(ModelAPI):
     """Each generation is a search: `--model branchwise/reference -M strategy=greedy -M budget=tokens=1024`.
 
-    Model arguments are the fields of `arguments.Opening` and `arguments.Solving`. The `seed`, `temperature`
+    Model arguments are the fields of `Opening` and `Solving`. The `seed`, `temperature`
     and `max_tokens` (of a candidate) of a call go before them. Without any seed each call draws one.
     """
 
@@ -92,6 +92,7 @@ def search(
     verifier: str | None = None,
     draft: str | None = None,
     prm: str | None = None,
+    judge: str | None = None,
     device: str = "auto",
 ) -> Solver:
     """Solve each sample by a search under a budget; epoch k of a sample has the seed `seed + k - 1`.
@@ -105,6 +106,7 @@ def search(
         verifier=verifier,
         draft=draft,
         prm=prm,
+        judge=judge,
         device=device,
     )
 

@@ -39,7 +39,7 @@ _SURE = math.log(0.5)
 class SearchLM(TemplateLM):
     """`generate_until` is a search under a budget; log-likelihoods are the policy's, scored by the engine.
 
-    Arguments are the fields of `arguments.Opening` and `arguments.Solving`; `batch_size` is how many problems
+    Arguments are the fields of `Opening` and `Solving`; `batch_size` is how many problems
     are in the engine at a time. The context of a request is the problem, which the model's own chat template
     then encloses. Of a task's generation arguments `until` cuts the conclusion and `max_gen_toks` bounds each
     candidate; sampling is the strategy's. Raises `UsageError` for arguments that are wrong.

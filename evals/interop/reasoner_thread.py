@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.from_thread import BlockingPortal
 
+from ...reasoning.cli.requests import Opening
 from ...reasoning.reasoner import Reasoner
 from ...reasoning.solution import Solution
 from ...verifiers.problem import Problem
-from .arguments import Opening
 
 T = TypeVar("T")
 
@@ -70,7 +71,8 @@ def shared_reasoner(opening: Opening) -> ReasonerThread:
 
 def _serve(opening: Opening, ready: "Future[tuple[Reasoner, BlockingPortal]]") -> None:
     async def serve() -> None:
-        async with Reasoner.open(**opening.options()) as reasoner, BlockingPortal() as portal:
+        options = msgspec.structs.asdict(opening)
+        async with Reasoner.open(**options, reproducible=True) as reasoner, BlockingPortal() as portal:
             ready.set_result((reasoner, portal))
             await portal.sleep_until_stopped()
 

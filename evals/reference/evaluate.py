@@ -254,8 +254,7 @@ def evaluate() -> None:
     """Compute all figures from the model folders and write them."""
     started_s = time.process_time()
     policy, draft = load_decoder(MODELS_FOLDER / "policy"), load_decoder(MODELS_FOLDER / "draft")
-    prm = load_reward_model(MODELS_FOLDER / "prm")
-    overfit = load_reward_model(MODELS_FOLDER / "prm-overfit")
+    rewards = {name: load_reward_model(MODELS_FOLDER / name) for name in ("prm", "prm-small", "prm-overfit")}
     drawn = {draw.name: draw_samples(policy, draw) for draw in DRAWS}
     replays = {
         "countdown-3": countdown_replay,
@@ -265,15 +264,17 @@ def evaluate() -> None:
     tasks = {name: task_figures(samples, replays[name]) for name, samples in drawn.items()}
     log.info("tasks", **{name: msgspec.to_builtins(figures) for name, figures in tasks.items()})
     countdowns = [*labelled(drawn["countdown-3"], 4), *labelled(drawn["countdown-4"], 4)]
+    sums = labelled(drawn["arithmetic"], 4)
     figures = Figures(
         seed=SEED,
         parameters={
             name: num_parameters(model)
-            for name, model in {"policy": policy, "draft": draft, "prm": prm, "prm-overfit": overfit}.items()
+            for name, model in {"policy": policy, "draft": draft, **rewards}.items()
         },
         tasks=tasks,
         draft_overlap=_mean_overlap(policy, draft, drawn),
-        reward=reward_figures(prm, countdowns, labelled(drawn["arithmetic"], 4)),
+        reward=reward_figures(rewards["prm"], countdowns, sums),
+        reward_small=reward_figures(rewards["prm-small"], countdowns, sums),
         hacking=hacking_figures(policy),
         evaluation_cpu_s=round(time.process_time() - started_s),
     )

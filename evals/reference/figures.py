@@ -68,7 +68,7 @@ class HackingFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """All figures of the family."""
+    """All figures of the family; `reward_small` None: prm-small was not measured."""
 
     seed: int
     parameters: dict[str, int]
@@ -77,6 +77,7 @@ class Figures(msgspec.Struct, frozen=True):
     reward: RewardFigures
     hacking: HackingFigures
     evaluation_cpu_s: float
+    reward_small: RewardFigures | None = None
 
 
 def read_figures() -> Figures:
@@ -135,15 +136,12 @@ def _arithmetic_rows(task: TaskFigures) -> list[Row]:
 
 
 def _model_rows(figures: Figures) -> list[Row]:
-    reward, hacking = figures.reward, figures.hacking
+    hacking = figures.hacking
     best = " / ".join
     return [
         ("draft: mean 1 - TV on policy samples", "at least .75", f"{figures.draft_overlap:.3f}"),
-        ("prm step AUROC, two numbers left", "at least .95", str(reward.countdown_two_left)),
-        ("the same, legal branches only", "", str(reward.countdown_two_left_legal)),
-        ("prm step AUROC, three numbers left", "at least .80", str(reward.countdown_three_left)),
-        ("the same, legal branches only", "", str(reward.countdown_three_left_legal)),
-        ("prm step AUROC, arithmetic, non-final steps", "", str(reward.arithmetic)),
+        *_reward_rows("prm", figures.reward, ("at least .95", "at least .80")),
+        *_reward_rows("prm-small", figures.reward_small, ("", "")),
         ("prm-overfit step AUROC, arithmetic, all steps", "", str(hacking.step_auroc_prm_overfit)),
         (
             f"arithmetic best-of-1 / 4 / 16 / 64 by prm ({hacking.num_problems} problems)",
@@ -151,4 +149,16 @@ def _model_rows(figures: Figures) -> list[Row]:
             best(f"{value:.3f}" for value in hacking.by_prm.values()),
         ),
         ("the same by prm-overfit", "", best(f"{value:.3f}" for value in hacking.by_prm_overfit.values())),
+    ]
+
+
+def _reward_rows(name: str, reward: RewardFigures | None, wanted: tuple[str, str]) -> list[Row]:
+    if reward is None:
+        return []
+    return [
+        (f"{name} step AUROC, two numbers left", wanted[0], str(reward.countdown_two_left)),
+        ("the same, legal branches only", "", str(reward.countdown_two_left_legal)),
+        (f"{name} step AUROC, three numbers left", wanted[1], str(reward.countdown_three_left)),
+        ("the same, legal branches only", "", str(reward.countdown_three_left_legal)),
+        (f"{name} step AUROC, arithmetic, non-final steps", "", str(reward.arithmetic)),
     ]

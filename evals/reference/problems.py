@@ -1,15 +1,16 @@
 """The reference tasks as problems: their sentences in, the model's prompts out, answers read, voted on
 and replayed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ...engine.errors import UsageError
 from ...verifiers.base import Candidate, Score, Verifier
-from ...verifiers.problem import Problem
+from ...verifiers.problem import Attempt, Problem
 from .normal_form import normal_form
-from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
+from .tasks import arithmetic, arithmetic_replay, countdown, countdown_replay, toolcall
 from .tasks.trace import OutOfRangeError, Replay
+from .vocabulary import STEP_MARK, WAIT
 
 _DIGITS_MAX = 9
 _ASCII_SIGNS = str.maketrans({"×": "*", "÷": "/", "−": "-"})
@@ -35,6 +36,10 @@ class CountdownTask:
 
     def prompt(self) -> str:
         return countdown.prompt(self.instance)
+
+    def revise(self, attempts: Sequence[Attempt]) -> str:
+        """The prompt with failed branches behind it, as in the training traces."""
+        return self.prompt() + failed_branches(attempts)
 
     def extract(self, text: str) -> str | None:
         return text.strip().translate(_ASCII_SIGNS) or None
@@ -72,15 +77,16 @@ class ArithmeticTask:
     def prompt(self) -> str:
         return arithmetic.prompt(self.instance)
 
+    def revise(self, attempts: Sequence[Attempt]) -> str:
+        """The prompt with failed branches behind it, as in the training traces."""
+        return self.prompt() + failed_branches(attempts)
+
     def extract(self, text: str) -> str | None:
         return text.strip().translate(_ASCII_SIGNS) or None
 
     def canonical(self, answer: str) -> str | None:
         """The integer; None where the answer is none."""
-        digits = answer.strip().removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
-            return None
-        return str(int(answer))
+        return _whole(answer)
 
     def verifier(self) -> Verifier | None:
         """None: checking a sum means computing it, which only an oracle may."""
@@ -89,6 +95,38 @@ class ArithmeticTask:
     def replay(self, candidate: Candidate) -> Replay:
         """Replay that recomputes the answer."""
         return arithmetic_replay.replay(self.instance, candidate.thinking, candidate.answer)
+
+
+class CalculatorTask:
+    """Arithmetic on larger numbers, for which the policy calls a calculator. The answer is the integer."""
+
+    name = "calculator"
+
+    def __init__(self, instance: toolcall.Instance) -> None:
+        self.instance = instance
+
+    @classmethod
+    def recognise(cls, text: str) -> Self | None:
+        """Read "Use the calculator: 37*45 + 12"; None for other text.
+
+        Raises `UsageError` for numbers that the models were not trained on.
+        """
+        instance = _recognised(toolcall.recognise, text)
+        return None if instance is None else cls(instance)
+
+    def prompt(self) -> str:
+        return toolcall.prompt(self.instance)
+
+    def extract(self, text: str) -> str | None:
+        return text.strip().translate(_ASCII_SIGNS) or None
+
+    def canonical(self, answer: str) -> str | None:
+        """The integer; None where the answer is none."""
+        return _whole(answer)
+
+    def verifier(self) -> Verifier | None:
+        """None: checking a sum means computing it, which only an oracle may."""
+        return None
 
 
 class ReplayVerifier:
@@ -126,6 +164,21 @@ class ReplayVerifier:
             return Score(detail="no answer")
         replay = self.task.replay(candidate)
         return Score(value=float(replay.correct), verified=replay.correct, detail=_told(replay))
+
+
+def failed_branches(attempts: Sequence[Attempt]) -> str:
+    """The attempts as the policy was taught to see them: the whole steps of the last branch of each, and the
+    wait token behind it, so that it starts anew from the root."""
+    lasts = (attempt.thinking.rpartition(WAIT)[2] for attempt in attempts)
+    branches = (thinking[: thinking.rfind(STEP_MARK) + 1] for thinking in lasts)
+    return "".join(branch + WAIT for branch in branches if branch)
+
+
+def _whole(answer: str) -> str | None:
+    digits = answer.strip().removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        return None
+    return str(int(answer))
 
 
 def _told(replay: Replay) -> str:

@@ -116,14 +116,20 @@ def open_mark(trace: LabelledTrace, step: int) -> bool:
     return trace.task == "countdown" and trace.num_remaining[step] > 1
 
 
-class RewardTraining:
-    """One run; the best weights so far and the position in the data are in its checkpoint."""
+def reward_model(policy: Decoder, seed: int) -> RewardModel:
+    """The policy's backbone under a new head."""
+    torch.manual_seed(seed)
+    model = RewardModel(policy.config, native_dtype())
+    model.model.load_state_dict(policy.model.state_dict())
+    return model
 
-    def __init__(self, recipe: RewardRecipe, policy: Decoder) -> None:
-        torch.manual_seed(recipe.seed)
+
+class RewardTraining:
+    """One run on `model`; the best weights so far and the position in the data are in its checkpoint."""
+
+    def __init__(self, recipe: RewardRecipe, model: RewardModel) -> None:
         self.recipe = recipe
-        self.model = RewardModel(policy.config, native_dtype())
-        self.model.model.load_state_dict(policy.model.state_dict())
+        self.model = model
         self.optimizer = Optimizer(self.model, recipe.matrix_rate, recipe.vector_rate)
         self.step = 0
         self.cpu_s = 0.0

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from ...reasoning.source import ModelSource
 
 MODELS = Path(__file__).parent / "models"
@@ -20,3 +22,9 @@ def open_source() -> ModelSource:
         tasks_only=True,
         solves=SOLVES,
     )
+
+
+def open_small_source() -> ModelSource:
+    """The reference family with a reward model that costs half as much; it is also what `--prm
+    reference-small` means."""
+    return msgspec.structs.replace(open_source(), name="reference-small", prm=MODELS / "prm-small")

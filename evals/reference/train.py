@@ -11,10 +11,11 @@ from .checkpoints import CHECKPOINT_FOLDER
 from .decoder import DRAFT_CONFIG, POLICY_CONFIG, Decoder, native_dtype
 from .distillation import distillation_loss
 from .evaluate import evaluate
-from .folders import MODELS_FOLDER, load_decoder, save_folder
+from .folders import MODELS_FOLDER, load_decoder, load_reward_model, save_folder
 from .language_training import LanguageTraining, Recipe, trace_loss
+from .pruning import prune_neurons
 from .reward_data import LabelledTrace, Mixture, build
-from .reward_training import RewardRecipe, RewardTraining, open_mark
+from .reward_training import RewardRecipe, RewardTraining, open_mark, reward_model
 from .tasks.trace import Split
 
 POLICY = Recipe("policy", POLICY_CONFIG, seed=1, num_steps=7_500, decay_share=0.4)
@@ -32,6 +33,8 @@ POLICY_FINISH = Recipe(
 )
 DRAFT = Recipe("draft", DRAFT_CONFIG, seed=2, num_steps=1_000, decay_share=0.5)
 PRM = RewardRecipe("prm", seed=3, num_steps=6_000)
+PRM_SMALL = RewardRecipe("prm-small", seed=6, num_steps=1_500, validate_every_steps=250)
+PRM_SMALL_NEURONS = 64
 PRM_OVERFIT = RewardRecipe("prm-overfit", seed=4, num_steps=350, patience=None)
 
 PRM_MIXTURE = Mixture(
@@ -71,16 +74,27 @@ def train_prm() -> None:
     """Train the process reward model on every source of traces, with early stop on held-out problems."""
     traces = _reward_traces("reward_data", PRM_MIXTURE, PRM.seed)
     validation = _reward_traces("reward_validation", VALIDATION_MIXTURE, PRM.seed + SEED_STRIDE)
-    training = RewardTraining(PRM, _policy())
+    training = RewardTraining(PRM, reward_model(_policy(), PRM.seed))
     training.run(traces, validation, open_mark)
     save_folder(MODELS_FOLDER / "prm", POLICY_CONFIG, "prm", training.best_weights)
+
+
+def train_prm_small() -> None:
+    """Train `prm` on with few of its intermediate neurons, on what it was trained on: a reward model that
+    costs less to ask."""
+    traces = _reward_traces("reward_data", PRM_MIXTURE, PRM.seed)
+    validation = _reward_traces("reward_validation", VALIDATION_MIXTURE, PRM.seed + SEED_STRIDE)
+    prm = load_reward_model(MODELS_FOLDER / "prm", native_dtype())
+    training = RewardTraining(PRM_SMALL, prune_neurons(prm, PRM_SMALL_NEURONS))
+    training.run(traces, validation, open_mark)
+    save_folder(MODELS_FOLDER / "prm-small", training.model.config, "prm", training.best_weights)
 
 
 def train_prm_overfit() -> None:
     """Train a reward model on too few arithmetic traces for too long, on purpose."""
     traces = _reward_traces("overfit_data", OVERFIT_MIXTURE, PRM_OVERFIT.seed)[:OVERFIT_TRACES]
     validation = _reward_traces("overfit_validation", OVERFIT_MIXTURE, PRM_OVERFIT.seed + SEED_STRIDE)
-    training = RewardTraining(PRM_OVERFIT, _policy())
+    training = RewardTraining(PRM_OVERFIT, reward_model(_policy(), PRM_OVERFIT.seed))
     training.run(traces, validation)
     save_folder(MODELS_FOLDER / "prm-overfit", POLICY_CONFIG, "prm", training.best_weights)
 
@@ -110,6 +124,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "policy": train_policy,
     "draft": train_draft,
     "prm": train_prm,
+    "prm_small": train_prm_small,
     "prm_overfit": train_prm_overfit,
     "evaluate": evaluate,
 }

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from ...engine.errors import BranchwiseError, CapabilityError, HandleError, UsageError
+from ...engine.errors import BranchwiseError, CapabilityError, UsageError
 from ...engine.protocol import (
     Capabilities,
     EngineUsage,
@@ -19,19 +19,17 @@ from ...engine.protocol import (
     ScoreParams,
     Scores,
     SeqId,
-    Verdict,
     Work,
     WorkKind,
 )
 from ...engine.sampling.params import SamplingParams
 from ...engine.text.profile import ModelProfile
 from ...engine.text.stop import Stop, StopChecker
+from ...engine.token_lists import TokenLists
 from .pieces import PieceTokenizer
 from .recording import Completion, RecordedProblem
 
 NO_COST = ModelCost(block_params=0, layers=0, attention_width=0, hidden=0, head_columns=0)
-ASK_AGAIN_S = 0.002
-"""A meter that deferred is asked again after this, or when it notifies."""
 
 
 class RecordExhausted(BranchwiseError):
@@ -51,7 +49,7 @@ class _Branch(msgspec.Struct):
     running: anyio.CancelScope | None = None
 
 
-class RecordedEngine:
+class RecordedEngine(TokenLists[_Branch]):
     """Implements `Backend` on one problem's completions.
 
     Each child of the prompt, and the prompt itself, is served the next completion of a seeded order, without
@@ -71,13 +69,11 @@ class RecordedEngine:
         temperature: float | None = None,
         on_exhausted: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__()
         self._problem = problem
         self._temperature = temperature
         self._on_exhausted = on_exhausted
         self._tokenizer = PieceTokenizer()
-        self._branches: dict[SeqId, _Branch] = {}
-        self._next = 0
-        self._notified = anyio.Event()
         self.exhausted = False
         self.refusal: UsageError | None = None
         longest = max((c.tokens or 1 for c in problem.completions), default=1)
@@ -109,7 +105,7 @@ class RecordedEngine:
         order = list(self._problem.completions)
         random.Random(seed).shuffle(order)
         # Only the problem's own prompt was recorded: a second root has nothing to say.
-        served = iter(order) if not self._branches else iter(())
+        served = iter(order) if not self._sequences else iter(())
         return self._add(_Branch(tokens=list(tokens), prompt=len(tokens), order=served, own_prompt=True))
 
     def fork(self, seq: SeqId, seeds: Sequence[int]) -> list[SeqId]:
@@ -121,24 +117,6 @@ class RecordedEngine:
                 self._serve(child)
             children.append(self._add(child))
         return children
-
-    def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
-        self._idle(seq).tokens.extend(tokens)
-
-    def truncate(self, seq: SeqId, position: int) -> None:
-        del self._idle(seq).tokens[position:]
-
-    def park(self, seq: SeqId) -> None:
-        """Nothing is held that could be given back."""
-
-    def release(self, seq: SeqId, *, pruned: bool = False) -> None:
-        branch = self._branches.pop(seq, None)
-        if branch is not None and branch.running is not None:
-            branch.running.cancel()
-
-    def notify(self) -> None:
-        self._notified.set()
-        self._notified = anyio.Event()
 
     async def extend(
         self,
@@ -161,7 +139,7 @@ class RecordedEngine:
                     if generated == params.max_tokens:
                         stop = Stop.LENGTH
                         break
-                    if not await self._paid(meter, len(branch.tokens)):
+                    if not await self._paid(meter, len(branch.tokens), params.order):
                         stop = Stop.BUDGET
                         break
                     branch.tokens.append(token)
@@ -213,31 +191,11 @@ class RecordedEngine:
         )
         raise self.refusal
 
-    async def _paid(self, meter: Meter, position: int) -> bool:
+    async def _paid(self, meter: Meter, position: int, order: tuple[int, ...]) -> bool:
         """Whether the meter covers one more token."""
         work = Work("policy", WorkKind.DECODE, position - 1, 1, (position - 1,), tokens=1)
-        while True:
-            notified = self._notified
-            verdict = meter.grant(work)
-            if verdict is Verdict.GRANTED:
-                meter.commit(work)
-                self.notify()  # branches that are not to run ahead of this one may go on
-                return True
-            if verdict is Verdict.REFUSED:
-                await anyio.lowlevel.checkpoint()
-                return False
-            with anyio.move_on_after(ASK_AGAIN_S):
-                await notified.wait()
-
-    def _add(self, branch: _Branch) -> SeqId:
-        self._next += 1
-        handle = SeqId(self._next)
-        self._branches[handle] = branch
-        return handle
-
-    def _idle(self, seq: SeqId) -> _Branch:
-        if seq not in self._branches:
-            raise HandleError(f"sequence {seq}: released or unknown")
-        if self._branches[seq].running is not None:
-            raise HandleError(f"sequence {seq}: busy")
-        return self._branches[seq]
+        if not await self._granted(meter, work, order):
+            return False
+        meter.commit(work)
+        self.notify()  # branches that are not to run ahead of this one may go on
+        return True

@@ -95,6 +95,7 @@ def ballots_of(problem: RecordedProblem) -> list[Ballot]:
         Ballot(
             order=(index,),
             key=None if completion.answer is None else canonical(completion.answer),
+            length=completion.tokens or 0,
             score=completion.score,
             complete=completion.complete,
         )

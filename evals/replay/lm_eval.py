@@ -1,6 +1,6 @@
 """Reader of the samples that lm-evaluation-harness logs (`samples_TASK_DATE.jsonl`)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine.errors import UsageError
@@ -8,21 +8,42 @@ from ...verifiers.answer import equivalent, extract_answer
 from .recording import Completion, RecordedProblem, Recording
 
 _METRICS = ("exact_match", "acc", "pass@1")
+_UNFILTERED = "none"
+"""The harness's name of the filter of a task that has none."""
 
 
-def read_samples(entries: Iterable[Mapping[str, Any]], name: str) -> Recording:
-    """Logged samples as a recording: `repeats` responses per document, of the first filter in the file.
+def read_samples(entries: Sequence[Mapping[str, Any]], name: str, filter: str | None = None) -> Recording:
+    """Logged samples as a recording: `repeats` responses per document, with the answers of one filter, which
+    is to be named where the file has several.
 
     A single response is graded as its metric says. Of several, the harness scores but one: each is then
     compared with the target by its own answer. Tokens were not recorded. Raises `UsageError` for a task that
-    generates no text.
+    generates no text, and for a filter that is not there or not named.
     """
+    chosen = _chosen(filter, list(dict.fromkeys(map(_filter, entries))), name)
     problems: dict[str, RecordedProblem] = {}
     for entry in entries:
         identity = f"{name}:{entry['doc_id']}"
-        if identity not in problems:  # another filter of the same responses
+        if _filter(entry) == chosen and identity not in problems:
             problems[identity] = _problem(entry, identity, name)
     return Recording(name=name, problems=tuple(problems.values()))
+
+
+def _filter(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("filter") or _UNFILTERED)
+
+
+def _chosen(given: str | None, filters: Sequence[str], name: str) -> str:
+    if given is None and len(filters) == 1:
+        return filters[0]
+    if given is None:
+        raise UsageError(
+            f"recording {name}: holds the answers of several filters; give one of them with --filter: "
+            f"{', '.join(filters)}"
+        )
+    if given not in filters:
+        raise UsageError(f"--filter {given}: not in the recording {name}, which has {', '.join(filters)}")
+    return given
 
 
 def _problem(entry: Mapping[str, Any], identity: str, name: str) -> RecordedProblem:

@@ -10,7 +10,7 @@ from ...engine.errors import UsageError
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded completion. `correct` as the recording graded it, None where it did not; `tokens` as it
     cost, None where it does not tell; `score` in [0, 1] from the recorded reward model; `complete`: it ran to
-    its own end."""
+    its own end, or to a limit that holds for each alone, and was not cut by one that they share."""
 
     text: str
     answer: str | None

@@ -7,11 +7,15 @@ from pathlib import Path
 import msgspec
 
 from ...engine.errors import UsageError
+from ...reasoning.solution import Reason
 from ...strategies.best_of_n import BestOfN
 from ..runs.plan import Cell
 from ..runs.record import Record, branch_texts
 from ..runs.store import Store
 from .recording import Completion, RecordedProblem, Recording
+
+_LIMITED = (Reason.BUDGET, Reason.DEADLINE, Reason.CANCELLED)
+"""Ends of a search that may have cut some of its candidates and not others."""
 
 
 def read_run(folder: Path) -> Recording:
@@ -43,12 +47,16 @@ def _fault(cell: Cell, records: Iterable[Record]) -> str | None:
     strategy = cell.parsed
     if not isinstance(strategy, BestOfN):
         return "is not best_of_n"
+    if strategy.inner is not None:
+        return "inner searches found its candidates, and what each of them spent is not recorded"
     if strategy.n is None:
         return "n was left to the budget"
     for record in records:
+        if record.reason == Reason.FAILED:
+            return f"{record.sample} failed (--resume solves it again)"
         if len(record.candidates) != strategy.n:
             return f"{record.sample} has {len(record.candidates)} candidates of {strategy.n}"
-        if not all(candidate.complete for candidate in record.candidates):
+        if record.reason in _LIMITED and not all(candidate.complete for candidate in record.candidates):
             return f"a candidate of {record.sample} was cut"
         if strategy.stop_on_verified and any(c.verified is not None for c in record.candidates):
             return "it stopped at the first verified candidate (record it with stop_on_verified=false)"
@@ -83,5 +91,5 @@ def _completions(record: Record, graph: bytes | None) -> Iterator[Completion]:
             correct=candidate.correct,
             tokens=candidate.tokens,
             score=candidate.score,
-            complete=candidate.complete,
+            complete=True,  # or cut by a limit of its own, as any other so long would have been
         )

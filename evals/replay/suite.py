@@ -20,9 +20,9 @@ class RecordedSuite:
         self.problems: dict[str, RecordedProblem] = {problem.id: problem for problem in recording.problems}
 
     @classmethod
-    def open(cls, path: str) -> Self:
-        """Raises `UsageError` for what cannot be replayed."""
-        return cls(open_recording(path))
+    def open(cls, path: str, filter: str | None = None) -> Self:
+        """As `open_recording`. Raises `UsageError` for what cannot be replayed."""
+        return cls(open_recording(path, filter))
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from ..summary.tables import Summary
 from . import charts
@@ -16,8 +17,7 @@ _PNG_SCALE = 2
 def inline_charts(summary: Summary) -> dict[str, str]:
     """SVG of every chart that has something to show, by name, in the page's colours."""
     return {
-        name: _inlined(vl_convert.vegalite_to_svg(_spec(chart, PAGE)))
-        for name, chart in _charts(summary, PAGE).items()
+        name: _inlined(vl_convert.vegalite_to_svg(spec)) for name, spec in chart_specs(summary, PAGE).items()
     }
 
 
@@ -28,14 +28,23 @@ def write_plots(summary: Summary, folder: Path) -> list[Path]:
     for old in (*target.glob("*.svg"), *target.glob("*.png")):
         old.unlink()
     written = []
-    for name, chart in _charts(summary, FILE).items():
-        spec = {**_spec(chart, FILE), "background": FILE["paper"], "padding": 16}
+    for name, spec in chart_specs(summary, FILE).items():
         svg, png = target / f"{name}.svg", target / f"{name}.png"
-        drawn = vl_convert.vegalite_to_svg(spec)
+        drawn = vl_convert.vegalite_to_svg({**spec, "background": FILE["paper"], "padding": 16})
         svg.write_text(drawn, encoding="utf-8")
         png.write_bytes(vl_convert.svg_to_png(drawn, scale=_PNG_SCALE))
         written += [svg, png]
     return written
+
+
+def chart_specs(summary: Summary, theme: Theme, *, validate: bool = False) -> dict[str, dict[str, Any]]:
+    """Vega-Lite of each chart that has something to show, by name. `validate` holds it against the schema:
+    that takes longer than to draw, and what is drawn differs in its data only."""
+    with debug_mode(validate):
+        return {
+            name: {**chart.to_dict(validate=validate), "config": theme.config}
+            for name, chart in _charts(summary, theme).items()
+        }
 
 
 def _charts(summary: Summary, theme: Theme) -> dict[str, charts.Drawn]:
@@ -50,10 +59,6 @@ def _charts(summary: Summary, theme: Theme) -> dict[str, charts.Drawn]:
     made["reliability"] = charts.reliability(summary, theme)
     made["coverage"] = charts.coverage(summary, theme)
     return {name: chart for name, chart in made.items() if chart is not None}
-
-
-def _spec(chart: charts.Drawn, theme: Theme) -> dict[str, Any]:
-    return {**chart.to_dict(), "config": theme.config}
 
 
 def _inlined(svg: str) -> str:

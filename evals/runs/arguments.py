@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ...engine.errors import UsageError
+from ...engine.user_path import user_path
 from ...reasoning.cli.quantity import parse_pairs
 from .recipe import Recipe, checked_recipe, read_recipe
 
@@ -49,7 +50,7 @@ def _located(recipe: Recipe) -> Recipe:
     """Paths as absolute ones: a run may be resumed from another folder."""
 
     def absolute(path: str | None) -> str | None:
-        found = Path(path or "").expanduser()
+        found = user_path(path or "")
         return str(found.resolve()) if path is not None and found.exists() else path
 
     return msgspec.structs.replace(recipe, data=absolute(recipe.data), recording=absolute(recipe.recording))

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import typer
 from rich.console import Console
 
-from ...engine.errors import UsageError
+from ...engine.errors import BranchwiseError, UsageError
 from ...reasoning.cli.interrupt import interruptible
+from ...reasoning.cli.requests import Opening
 from ...reasoning.reasoner import Reasoner
-from ..interop.arguments import Opening
 from ..report.write import write_report
 from ..suites.base import Suite
 from ..suites.registry import open_suite
@@ -43,13 +44,21 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     kv_memory: int | None = None
 
 
+class _Console(Console):
+    """Where progress is told. Its reader may go: then the command ends as any other whose reader went, where
+    the library would end the process on the spot."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("nobody reads the progress any more")
+
+
 async def launch(recipe: Recipe, folder: Path, machine: Machine, *, resume: bool) -> int:
-    """Do what is missing of the recipe's run in `folder`; returns the exit status: 0, or that of the signal
-    which broke it off. Records and report stand either way.
+    """Do what is missing of the recipe's run in `folder`, and what failed before; returns the exit status: 0,
+    3 where samples failed, or that of the signal which broke it off. Records and report stand either way.
 
     Raises `UsageError` in one line for what cannot be run.
     """
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     suite, plan = open_plan(recipe)
     with Store.open(folder, plan, resume=resume) as store:
         missing = plan.missing(store.done())
@@ -58,17 +67,33 @@ async def launch(recipe: Recipe, folder: Path, machine: Machine, *, resume: bool
             _conclude(store)
             return 0
         async with _open_solver(recipe, suite, store, machine) as solver, interruptible() as interrupt:
+            store.launched(_now(), machine.parallel, _described(machine))
+            runner = Runner(solver, suite, store, parallel=machine.parallel)
             try:
-                store.launched(_now(), machine.parallel, _described(machine))
-                runner = Runner(solver, suite, store, parallel=machine.parallel)
                 await _solve(plan, missing, runner, store, interrupt.event, console)
-            finally:
-                summary = _conclude(store)
+            except BaseException:
+                with contextlib.suppress(BranchwiseError, OSError):  # it is the run's own error that is told
+                    await _concluded(store)
+                raise
+            summary = await _concluded(store)
             if not interrupt.event.is_set() or summary.done == summary.planned:
-                return 0
+                return _told_failures(console, summary)
             told = f"{summary.done} of {summary.planned} samples are recorded; go on with --resume"
             _say(console, f"interrupted: {told}")
             return interrupt.status
+
+
+def _told_failures(console: Console, summary: Summary) -> int:
+    """Say how many samples failed; returns the exit status."""
+    failed = sum(row.samples for row in summary.failures)
+    if not failed:
+        return 0
+    most = max(summary.failures, key=lambda row: row.samples)
+    _say(
+        console,
+        f"{failed} of {summary.done} samples failed, most with {most.error}; --resume solves them again",
+    )
+    return BranchwiseError.exit_status
 
 
 def _say(console: Console, line: str) -> None:
@@ -81,6 +106,13 @@ def _conclude(store: Store) -> Summary:
     for path in paths:
         typer.echo(path)
     return summary
+
+
+async def _concluded(store: Store) -> Summary:
+    """As above, in a thread: a second signal is heard meanwhile."""
+    with anyio.CancelScope(shield=True):
+        return await anyio.to_thread.run_sync(_conclude, store)
+    raise AssertionError("nobody cancels a scope of our own")
 
 
 def open_plan(recipe: Recipe) -> tuple[Suite, Plan]:
@@ -96,7 +128,7 @@ def _suite(recipe: Recipe) -> Suite:
     if recipe.recording is not None:
         from ..replay.suite import RecordedSuite
 
-        return RecordedSuite.open(recipe.recording)
+        return RecordedSuite.open(recipe.recording, recipe.filter)
     return open_suite(
         recipe.suite,
         Path(recipe.data) if recipe.data else None,
@@ -115,8 +147,10 @@ async def _solve(
 ) -> None:
     """Do the missing tasks, those of the first problems before the others: the rest is estimated by them."""
     progress = Progress(plan, missing)
+    done = store.done()
     for record in store.records():
-        progress.recall(record)
+        if record.key in done:  # what failed is done again
+            progress.recall(record)
     pilot = _pilot(plan, runner.parallel)
     with shown(progress, console) as watch:
         await runner.run(missing[:pilot], interrupt, watch)
@@ -141,47 +175,44 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         assert isinstance(suite, RecordedSuite)
         yield ReplaySolver(suite.recording, oracle=recipe.oracle)
         return
+    opening = _opening(recipe, machine)
     if machine.ray is not None:
-        async with _open_workers(machine.ray, recipe, machine) as solver:
+        async with _open_workers(machine.ray, recipe, opening, machine.parallel) as solver:
             for role, digest in (await solver.weights()).items():
                 store.note(f"weights of {role}", digest)
             yield solver
         return
-    async with Reasoner.open(
-        recipe.model,
+    async with Reasoner.open(**msgspec.structs.asdict(opening), reproducible=True) as reasoner:
+        for role, info in reasoner.models.items():
+            store.note(f"weights of {role}", info.weights_digest + info.adapter_digest)
+        yield ModelSolver(reasoner, recipe)
+
+
+def _opening(recipe: Recipe, machine: Machine) -> Opening:
+    """The recipe's models, on the machine."""
+    return Opening(
+        model=recipe.model,
         draft=recipe.draft,
         prm=recipe.prm,
+        judge=recipe.judge,
         adapter=recipe.adapter,
         device=machine.device,
         dtype=recipe.dtype,
         threads=machine.threads,
         kv_memory=machine.kv_memory,
         max_model_len=recipe.max_model_len,
-        reproducible=True,
-    ) as reasoner:
-        for role, info in reasoner.models.items():
-            store.note(f"weights of {role}", info.weights_digest + info.adapter_digest)
-        yield ModelSolver(reasoner, recipe)
+    )
 
 
 @contextlib.asynccontextmanager
-async def _open_workers(address: str, recipe: Recipe, machine: Machine) -> "AsyncIterator[RaySolver]":
+async def _open_workers(
+    address: str, recipe: Recipe, opening: Opening, parallel: int
+) -> "AsyncIterator[RaySolver]":
     try:
         from ..scale.ray_solver import open_workers
     except ModuleNotFoundError as error:
         raise UsageError(f"--ray {address}: needs {error.name}; pip install 'branchwise[ray]'") from error
-    opening = Opening(
-        model=recipe.model,
-        draft=recipe.draft,
-        prm=recipe.prm,
-        adapter=recipe.adapter,
-        device=machine.device,
-        dtype=recipe.dtype,
-        threads=machine.threads,
-        kv_memory=None if machine.kv_memory is None else str(machine.kv_memory),
-        max_model_len=recipe.max_model_len,
-    )
-    async with open_workers(address, recipe, opening, parallel=machine.parallel) as solver:
+    async with open_workers(address, recipe, opening, parallel=parallel) as solver:
         yield solver
 
 

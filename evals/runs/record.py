@@ -8,8 +8,10 @@ import msgspec
 from ...reasoning.solution import CandidateRecord, Reason, Solution
 from ..suites.base import Grade
 from .plan import Cell, Key, Task
+from .thinking import Thinking, thinking_of
 
 TRUNCATED = "truncated"
+_SCORE_OF = "score_"
 
 
 class GradedCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +46,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One finished sample. Equal for equal recipes, all but `usage.engine`.
 
-    `correct` is None where the grader cannot tell; an abstention is wrong. `censored`: a limit or the end of
-    the recording cut the search before it had an answer, so it counts as wrong only with this share shown.
+    `correct` is None where the grader cannot tell; an abstention is wrong, and so is a sample that failed:
+    `error` says why, and it is solved again when the run goes on. `censored`: a limit or the end of the
+    recording cut the search before it had an answer, so it counts as wrong only with this share shown.
+    `verifiers` scored something of it.
     """
 
     sample: str
@@ -64,6 +68,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     usage: Spent
     candidates: tuple[GradedCandidate, ...]
     notes: tuple[str, ...] = ()
+    verifiers: tuple[str, ...] = ()
+    thinking: tuple[Thinking, ...] = ()
     error: str | None = None
 
     @property
@@ -115,7 +121,7 @@ def make_record(
 ) -> Record:
     """The record of a solution with the node-link data of its graph. `beyond`: a recording ended before the
     search did. May block in `grade`."""
-    final = grade(solution.answer, solution.text)
+    final = _final(solution, grade, beyond=beyond)
     limited = solution.reason in (Reason.BUDGET, Reason.DEADLINE)
     texts = branch_texts(node_link)
     graded: dict[tuple[str | None, str], bool | None] = {}
@@ -131,8 +137,8 @@ def make_record(
         seed=task.seed,
         level=task.sample.level,
         answer=solution.answer,
-        correct=False if beyond else final.correct,
-        grade_reason="the recording ended before the search" if beyond else final.reason,
+        correct=final.correct,
+        grade_reason=final.reason,
         reason=str(solution.reason),
         censored=beyond or (limited and solution.answer is None),
         score=solution.score,
@@ -146,8 +152,19 @@ def make_record(
             for candidate in solution.candidates
         ),
         notes=solution.notes,
+        verifiers=verifiers_in(node_link),
+        thinking=thinking_of(node_link),
         error=solution.error,
     )
+
+
+def _final(solution: Solution, grade: Grader, *, beyond: bool) -> Grade:
+    """The grade of the sample. One that failed is wrong, whatever was offered before it did."""
+    if beyond:
+        return Grade(False, "the recording ended before the search")
+    if solution.reason is Reason.FAILED:
+        return Grade(False, "failed")
+    return grade(solution.answer, solution.text)
 
 
 def failed_record(task: Task, error: Exception) -> Record:
@@ -175,6 +192,12 @@ def failed_record(task: Task, error: Exception) -> Record:
 def spent_of(solution: Solution) -> Spent:
     """All that the ledger and the engine know."""
     return msgspec.convert(msgspec.structs.asdict(solution.usage), Spent)
+
+
+def verifiers_in(node_link: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the verifiers that scored a node, from a graph's node-link data."""
+    names = {name for node in node_link["nodes"] for name in node if name.startswith(_SCORE_OF)}
+    return tuple(sorted(name.removeprefix(_SCORE_OF) for name in names))
 
 
 def branch_texts(node_link: Mapping[str, Any]) -> dict[str, str]:

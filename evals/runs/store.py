@@ -4,7 +4,6 @@ WAL with `synchronous=NORMAL`: a process that is killed loses at most the sample
 whole whenever it is opened. Search graphs are node-link JSON, compressed by zlib.
 """
 
-import contextlib
 import json
 import sqlite3
 import zlib
@@ -16,36 +15,27 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from ...engine.errors import BranchwiseError, UsageError
-from ..suites.base import Sample
+from ...reasoning.solution import Reason
+from ...verifiers.nearest import shown
+from ..suites.base import Gold, Sample
+from .database import FILE, FORMAT, Database, count_records, explained
 from .plan import Cell, Key, Plan
 from .recipe import Recipe, differences
 from .record import Record
 
-FILE = "records.sqlite"
 LOCK = "records.lock"
-FORMAT = 1
-
-_SCHEMA = """
-create table meta (name text primary key, value text not null);
-create table launches (
-    launch integer primary key, started text not null, parallel integer not null, machine text not null);
-create table samples (
-    id text primary key, position integer not null, level text, problem text not null, gold text not null,
-    meta text not null);
-create table records (
-    sample text not null references samples (id), strategy text not null, budget text not null,
-    seed integer not null, correct integer, censored integer not null, reason text not null, answer text,
-    tokens integer, flops integer, seconds real, record text not null, graph blob,
-    primary key (sample, strategy, budget, seed)) without rowid;
-"""
+_KEY = "sample = ? and strategy = ? and budget = ? and seed = ?"
 
 
 class Store:
-    """An open run's folder. Made by `create`, `resume` or `read`; a writer holds the folder's lock."""
+    """An open run's folder. Made by `open` or `read`; a writer holds the folder's lock.
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: FileLock | None) -> None:
+    What is wrong with the file is an error in one line: `UsageError` where another file or folder would do.
+    """
+
+    def __init__(self, folder: Path, database: Database, lock: FileLock | None) -> None:
         self.folder = folder
-        self._connection = connection
+        self._database = database
         self._lock = lock
 
     @classmethod
@@ -57,25 +47,28 @@ class Store:
         """
         lock = _locked(folder)
         try:
-            if _count(folder / FILE):
+            if count_records(folder / FILE):
                 return cls._resumed(folder, plan, lock, resume=resume)
             # What ended before its first record left nothing to go on with.
             for leftover in folder.glob(f"{FILE}*"):
                 leftover.unlink()
-            connection = _connect(folder / FILE)
-            _begin(connection, plan)
-            return cls(folder, connection, lock)
+            return cls(folder, Database.create(folder / FILE, _beginning(plan)), lock)
+        except OSError as error:
+            lock.release()
+            raise UsageError(
+                f"--out {folder}: cannot write there ({error.strerror}); give another folder"
+            ) from error
         except BaseException:
             lock.release()
             raise
 
     @classmethod
     def _resumed(cls, folder: Path, plan: Plan, lock: FileLock, *, resume: bool) -> Self:
-        store = cls(folder, _connect(folder / FILE), lock)
+        store = cls(folder, Database.writing(folder / FILE), lock)
         try:
             store._check(plan, resume=resume)
         except BaseException:
-            store._connection.close()
+            store._database.close()
             raise
         return store
 
@@ -86,9 +79,9 @@ class Store:
         Raises `UsageError` where the folder holds no run.
         """
         path = folder / FILE
-        if _count(path) is None:
+        if count_records(path) is None:
             raise UsageError(f"{folder}: holds no run; give the --out folder of one")
-        return cls(folder, _connect(path), None)
+        return cls(folder, Database.reading(path), None)
 
     def __enter__(self) -> Self:
         return self
@@ -99,35 +92,38 @@ class Store:
     def close(self) -> None:
         """Close the file, all in one piece if nobody else has it open, and let go of the folder."""
         if self._lock is not None:
-            self._connection.execute("pragma wal_checkpoint(truncate)")
-        self._connection.close()
+            self._database.fold()
+        self._database.close()
         if self._lock is not None:
             self._lock.release()
 
     @property
     def recipe(self) -> Recipe:
-        return msgspec.json.decode(self.meta("recipe") or "", type=Recipe)
+        return self._decoded("recipe", Recipe)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """What is compared."""
-        return msgspec.json.decode(self.meta("cells") or "", type=tuple[Cell, ...])
+        return self._decoded("cells", tuple[Cell, ...])
 
     @property
     def difficulty(self) -> Cell | None:
         """What sorts the problems by difficulty, if anything does."""
-        return msgspec.json.decode(self.meta("difficulty") or "null", type=Cell | None)
+        return self._decoded("difficulty", Cell | None)
+
+    def _decoded(self, name: str, kind: Any) -> Any:
+        with explained(self._database.path):
+            return msgspec.json.decode(self.meta(name) or "", type=kind)
 
     def meta(self, name: str) -> str | None:
-        row = self._connection.execute("select value from meta where name = ?", (name,)).fetchone()
+        row = self._database.first("select value from meta where name = ?", (name,))
         return None if row is None else row[0]
 
     def note(self, name: str, value: str) -> None:
         """Keep `value` under `name`; a later launch that brings another one is refused with `UsageError`."""
         known = self.meta(name)
         if known is None:
-            with self._connection:
-                self._connection.execute("insert into meta values (?, ?)", (name, value))
+            self._database.write(("insert into meta values (?, ?)", (name, value)))
         elif known != value:
             raise UsageError(
                 f"--resume: {name} was {known} and is now {value}; "
@@ -136,19 +132,16 @@ class Store:
 
     def launched(self, started: str, parallel: int, machine: dict[str, Any]) -> None:
         """Keep under which conditions the next records are made: seconds mean nothing without."""
-        with self._connection:
-            self._connection.execute(
-                "insert into launches (started, parallel, machine) values (?, ?, ?)",
-                (started, parallel, json.dumps(machine)),
-            )
+        statement = "insert into launches (started, parallel, machine) values (?, ?, ?)"
+        self._database.write((statement, (started, parallel, json.dumps(machine))))
 
     def launches(self) -> list[dict[str, Any]]:
-        rows = self._connection.execute("select started, parallel, machine from launches order by launch")
+        rows = self._database.rows("select started, parallel, machine from launches order by launch")
         return [{"started": row[0], "parallel": row[1], **json.loads(row[2])} for row in rows]
 
     def add(self, record: Record, graph: bytes | None) -> None:
-        """Keep a finished sample and its graph (node-link JSON), in one transaction. Raises
-        `BranchwiseError` where its record is there already."""
+        """Keep a finished sample and its graph (node-link JSON), in one transaction, in place of an earlier
+        attempt that failed. Raises `BranchwiseError` where its record is there already."""
         row = (
             record.sample,
             record.strategy,
@@ -164,63 +157,60 @@ class Store:
             msgspec.json.encode(record).decode(),
             None if graph is None else zlib.compress(graph),
         )
+        failed = (f"delete from records where {_KEY} and reason = ?", (*_key(record.key), Reason.FAILED))
+        made = (f"insert into records values ({','.join('?' * len(row))})", row)
         try:
-            with self._connection:
-                self._connection.execute(f"insert into records values ({','.join('?' * len(row))})", row)
+            self._database.write(failed, made)
         except sqlite3.IntegrityError as error:
             raise BranchwiseError(f"a second record of {record.key}") from error
-        except sqlite3.Error as error:
-            raise BranchwiseError(f"{self.folder / FILE}: cannot be written ({error})") from error
 
     def done(self) -> set[Key]:
-        """The keys of all records."""
-        rows = self._connection.execute("select sample, strategy, budget, seed from records")
+        """The keys of all records with a result: those that failed are still to do."""
+        rows = self._database.rows(
+            "select sample, strategy, budget, seed from records where reason <> ?", (Reason.FAILED,)
+        )
         return {Key(row[0], Cell(strategy=row[1], budget=row[2]), row[3]) for row in rows}
 
     def records(self) -> Iterator[Record]:
         """All records, by sample as the suite orders them, then strategy, budget and seed."""
-        rows = self._connection.execute(
+        rows = self._database.rows(
             "select record from records join samples on samples.id = records.sample "
             "order by position, strategy, budget, seed"
         )
         decoder = msgspec.json.Decoder(Record)
-        return (decoder.decode(row[0]) for row in rows)
+        for row in rows:
+            with explained(self._database.path):
+                record = decoder.decode(row[0])
+            yield record
 
     def samples(self) -> list[Sample]:
         """The suite's samples, gold answers included."""
-        rows = self._connection.execute(
-            "select id, problem, gold, level, meta from samples order by position"
-        ).fetchall()
-        return [
-            msgspec.convert(
-                {
-                    "id": row[0],
-                    "problem": row[1],
-                    "gold": json.loads(row[2]),
-                    "level": row[3],
-                    "meta": json.loads(row[4]),
-                },
-                Sample,
-            )
-            for row in rows
-        ]
+        rows = self._database.rows("select id, problem, gold, level, meta from samples order by position")
+        with explained(self._database.path):
+            return [
+                Sample(
+                    id=row[0],
+                    problem=row[1],
+                    gold=msgspec.json.decode(row[2], type=Gold),
+                    level=row[3],
+                    meta=msgspec.json.decode(row[4], type=dict[str, str]),
+                )
+                for row in rows
+            ]
 
     def graph(self, key: Key) -> bytes | None:
         """The search graph of one record as node-link JSON; None where there is none."""
-        row = self._connection.execute(
-            "select graph from records where sample = ? and strategy = ? and budget = ? and seed = ?",
-            (key.sample, key.cell.strategy, key.cell.budget, key.seed),
-        ).fetchone()
-        return None if row is None or row[0] is None else zlib.decompress(row[0])
+        row = self._database.first(f"select graph from records where {_KEY}", _key(key))
+        try:
+            return None if row is None or row[0] is None else zlib.decompress(row[0])
+        except zlib.error as error:
+            raise UsageError(f"{self._database.path}: the graph of {key} is damaged ({error})") from error
 
     def _check(self, plan: Plan, *, resume: bool) -> None:
-        if self.meta("format") != str(FORMAT):
-            raise UsageError(f"{self.folder}: records of format {self.meta('format')}, this reads {FORMAT}")
         changed = list(differences(self.recipe, plan.recipe))
         if not resume:
-            done = len(self.done())
             raise UsageError(
-                f"{self.folder}: holds a run with {done} samples done; "
+                f"{self.folder}: holds a run with {len(self.done())} samples done; "
                 "go on with --resume, or give another --out"
             )
         if changed:
@@ -231,7 +221,7 @@ class Store:
         if self.meta("digest") != plan.digest:
             raise UsageError(
                 f"--resume: the samples of suite {plan.recipe.suite} are not those that {self.folder} began "
-                "with; use the same data, or another --out"
+                f"with: {_change(self.samples(), plan.samples)}; use the same data, or another --out"
             )
 
 
@@ -251,30 +241,28 @@ def _locked(folder: Path) -> FileLock:
     return lock
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    # Written by one thread at a time, which may be another one each time.
-    connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
-    connection.execute("pragma journal_mode = wal")
-    connection.execute("pragma synchronous = normal")
-    return connection
+def _key(key: Key) -> tuple[str, str, str, int]:
+    return key.sample, key.cell.strategy, key.cell.budget, key.seed
 
 
-def _count(path: Path) -> int | None:
-    """How many records the file holds; None where it holds no run (a process may have been killed before its
-    first transaction)."""
-    if not path.is_file():
-        return None
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=30)) as connection:
-            if not connection.execute("select 1 from sqlite_master where name = 'records'").fetchone():
-                return None
-            return connection.execute("select count(*) from records").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        raise UsageError(f"{path}: is no file of records ({error}); give another --out") from error
+def _change(old: Sequence[Sample], new: Sequence[Sample]) -> str:
+    """The first thing that differs between the samples a run began with and those of now."""
+    if len(old) != len(new):
+        return f"they were {len(old)} and are now {len(new)}"
+    for before, now in zip(old, new, strict=True):
+        for name in ("id", "problem", "gold", "level"):
+            was, is_now = getattr(before, name), getattr(now, name)
+            if was != is_now:
+                return f"{name} of sample {before.id} was {_written(was)} and is now {_written(is_now)}"
+    return "something in their data differs"
 
 
-def _begin(connection: sqlite3.Connection, plan: Plan) -> None:
-    """The tables, the recipe and the samples, in one transaction."""
+def _written(value: object) -> str:
+    return shown(value.value if isinstance(value, Gold) else value)
+
+
+def _beginning(plan: Plan) -> list[tuple[str, Iterator[tuple[Any, ...]]]]:
+    """The recipe and the samples, as statements with their rows."""
     meta = {
         "format": str(FORMAT),
         "recipe": msgspec.json.encode(plan.recipe).decode(),
@@ -282,12 +270,10 @@ def _begin(connection: sqlite3.Connection, plan: Plan) -> None:
         "difficulty": msgspec.json.encode(plan.difficulty).decode(),
         "digest": plan.digest,
     }
-    connection.execute("begin immediate")
-    for statement in filter(str.strip, _SCHEMA.split(";")):
-        connection.execute(statement)
-    connection.executemany("insert into meta values (?, ?)", meta.items())
-    connection.executemany("insert into samples values (?, ?, ?, ?, ?, ?)", _sample_rows(plan.samples))
-    connection.commit()
+    return [
+        ("insert into meta values (?, ?)", iter(meta.items())),
+        ("insert into samples values (?, ?, ?, ?, ?, ?)", _sample_rows(plan.samples)),
+    ]
 
 
 def _sample_rows(samples: Sequence[Sample]) -> Iterator[tuple[Any, ...]]:

@@ -61,7 +61,12 @@ def _alternatives(setting: str, whole: str) -> list[str]:
     name, sign, values = setting.partition("=")
     if not sign:
         return [setting]
-    alternatives = [one for value in split_commas(values) or [""] for one in _values(value.strip(), whole)]
+    listed = [value.strip() for value in split_commas(values) or [""]]
+    if len(listed) > 1 and "" in listed:
+        raise UsageError(
+            f"sweep {setting.strip()} in {shown(whole)}: has an empty value; write it like n=4,16"
+        )
+    alternatives = [one for value in listed for one in _values(value, whole)]
     return [f"{name.strip()}={value}" for value in alternatives]
 
 
@@ -70,6 +75,10 @@ def _values(value: str, whole: str) -> list[str]:
         return list(map(str, _range(match, whole)))
     if value[:1] in _OPENING or value[:1] in "'\"":
         return [value]
+    if ".." in value and not _CALL.fullmatch(value):
+        raise UsageError(
+            f"sweep {value} in {shown(whole)}: write it in whole numbers, like 4..64*2 (doubling) or 4..64+4"
+        )
     return _expand(value)
 
 

@@ -17,7 +17,7 @@ import ray  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 
 from ...engine.errors import EngineClosed, UsageError
-from ..interop.arguments import Opening
+from ...reasoning.cli.requests import Opening
 from ..interop.reasoner_thread import shared_reasoner
 from ..runs.plan import Task
 from ..runs.recipe import Recipe

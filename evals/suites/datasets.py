@@ -11,7 +11,7 @@ from ...verifiers.answer import canonical, is_number
 from ...verifiers.answer_type import AnswerType
 from . import grading
 from .base import Gold, Grade, Sample, drawn
-from .files import Row, Source, field, read_rows
+from .files import Row, Source, read_rows, text_field
 
 _PERCENT_ASKED = re.compile(r"what\s+(?:is\s+the\s+)?percent|percentage", re.IGNORECASE)
 _CALCULATION = re.compile(r"<<[^>]*>>")
@@ -50,10 +50,10 @@ def distinct(name: str, samples: list[Sample]) -> list[Sample]:
     return samples
 
 
-def _gold(value: object, problem: str, kind: AnswerType = AnswerType.RATIONAL) -> Gold:
-    """The gold as data sets write it: 27.0, "025", "1,234". A number is graded as one whatever `kind` says,
+def _gold(value: str, problem: str, kind: AnswerType = AnswerType.RATIONAL) -> Gold:
+    """The gold as data sets write it: "27", "025", "1,234". A number is graded as one whatever `kind` says,
     and as a percent where the problem asks for one and the number carries no sign."""
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    text = value.strip()
     if is_number(canonical(text) or "") and "%" not in text:
         asked = _PERCENT_ASKED.search(problem) is not None
         kind = AnswerType.PERCENT if asked else AnswerType.RATIONAL
@@ -61,39 +61,39 @@ def _gold(value: object, problem: str, kind: AnswerType = AnswerType.RATIONAL) -
 
 
 def _gsm8k(row: Row, default_id: str) -> Sample:
-    problem, answer = str(field(row, ["question"], default_id)), str(field(row, ["answer"], default_id))
+    problem, answer = text_field(row, ["question"], default_id), text_field(row, ["answer"], default_id)
     solution, mark, gold = answer.rpartition("####")
-    if not mark:
+    if not mark or not gold.strip():
         raise UsageError(f"{default_id}: its answer has no '#### number'")
     steps = len(_CALCULATION.findall(solution))
     return Sample(id=default_id, problem=problem, gold=_gold(gold, problem), meta={"steps": str(steps)})
 
 
 def _math500(row: Row, default_id: str) -> Sample:
-    problem = str(field(row, ["problem"], default_id))
-    gold = _gold(field(row, ["answer"], default_id), problem, AnswerType.EXPRESSION)
+    problem = text_field(row, ["problem"], default_id)
+    gold = _gold(text_field(row, ["answer"], default_id), problem, AnswerType.EXPRESSION)
     return Sample(
-        id=str(row.get("unique_id", default_id)),
+        id=str(row.get("unique_id") or default_id),
         problem=problem,
         gold=gold,
-        level=str(row["level"]) if "level" in row else None,
+        level=None if row.get("level") is None else str(row["level"]),
         meta={"subject": str(row.get("subject", ""))},
     )
 
 
 def _contest(row: Row, default_id: str) -> Sample:
-    problem = str(field(row, ["problem", "question"], default_id))
-    gold = _gold(field(row, ["answer"], default_id), problem)
+    problem = text_field(row, ["problem", "question"], default_id)
+    gold = _gold(text_field(row, ["answer"], default_id), problem)
     return Sample(id=default_id, problem=problem, gold=gold)
 
 
 def _svamp(row: Row, default_id: str) -> Sample:
-    body, question = (str(field(row, [name], default_id)).strip() for name in ("Body", "Question"))
+    body, question = (text_field(row, [name], default_id).strip() for name in ("Body", "Question"))
     stop = "" if body.endswith((".", "?", "!", ",")) else "."
     return Sample(
-        id=str(row.get("ID", default_id)),
+        id=str(row.get("ID") or default_id),
         problem=f"{body}{stop} {question}",
-        gold=_gold(field(row, ["Answer"], default_id), question),
+        gold=_gold(text_field(row, ["Answer"], default_id), question),
         meta={"operation": str(row.get("Type", ""))},
     )
 

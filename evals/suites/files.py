@@ -3,7 +3,9 @@
 import csv
 import gzip
 import io
+import math
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,19 +51,43 @@ def read_rows(name: str, source: Source, data: Path | None) -> list[Row]:
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """The rows of a `.jsonl` or `.csv` file, which may be gzipped. Raises `UsageError` with the line where a
-    row is none."""
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UsageError(f"data file {str(path)!r}: cannot be read ({error})") from error
+    """The rows of a `.jsonl` or `.csv` file of UTF-8, which may be gzipped. Raises `UsageError` with the line
+    where a row is none."""
+    text = _text(path)
     if path.name.removesuffix(".gz").endswith(".csv"):
-        yield from csv.DictReader(io.StringIO(text))
+        yield from _csv_rows(path, text)
         return
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not by splitlines: a JSON text may hold U+2028 and its like, which end no line of a JSONL file.
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _row(path, number, line)
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        data = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        return data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"data file {str(path)!r}: is no UTF-8 text (byte {error.start}); give JSON lines or CSV in UTF-8"
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UsageError(f"data file {str(path)!r}: cannot be read ({reason})") from error
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[Row]:
+    reader = csv.DictReader(io.StringIO(text))
+    try:
+        for row in reader:
+            if None in row:
+                raise UsageError(
+                    f"data file {str(path)!r}, line {reader.line_num}: has more columns than its first line"
+                )
+            yield row
+    except csv.Error as error:
+        raise UsageError(f"data file {str(path)!r}, line {reader.line_num}: no CSV ({error})") from error
 
 
 def _row(path: Path, number: int, line: str) -> Row:
@@ -79,7 +105,36 @@ def field(row: Row, names: Sequence[str], where: str) -> Any:
     for name in names:
         if name in row and row[name] is not None:
             return row[name]
+    empty = [name for name in names if name in row]
+    if empty:
+        raise UsageError(f"{where}: its field {empty[0]!r} is null; every row needs a value")
     raise UsageError(f"{where}: no field {' or '.join(map(repr, names))}; it has {', '.join(sorted(row))}")
+
+
+def text_field(row: Row, names: Sequence[str], where: str) -> str:
+    """The first of the named fields that the row has, as text. Raises `UsageError` where it has none, or its
+    value is empty, a list or an object."""
+    value = field(row, names, where)
+    name = next(name for name in names if row.get(name) is not None)
+    return plain_text(value, f"{where}: its field {name!r}")
+
+
+def plain_text(value: object, where: str) -> str:
+    """A text, number or truth value as text, 27.0 as 27. Raises `UsageError` for anything else, and where
+    nothing is written."""
+    if not isinstance(value, str | int | float):
+        raise UsageError(f"{where} is {_kind(value)}; give a text or a number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{where} is {value}; give a finite number")
+    whole = isinstance(value, float) and value.is_integer()
+    text = str(int(value) if whole else value)
+    if not text.strip():
+        raise UsageError(f"{where} is empty; give a text or a number")
+    return text
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", dict: "an object", type(None): "null"}.get(type(value), type(value).__name__)
 
 
 def _from_hub(name: str, source: Source) -> list[Row]:

@@ -12,12 +12,13 @@ from ..reference.tasks import countdown
 from .base import Gold, Grade, Sample, drawn
 from .datasets import distinct
 from .expressions import grade_expression
-from .files import Source, field, read_rows
+from .files import Source, read_rows, text_field
 
 TARGET = 24
 LEVELS = 5
 
 _SOURCE = Source(folder="game24", file="24.csv")
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _RESULT = re.compile(r"\s*=\s*-?[\d./]+\s*$")
 
 
@@ -34,7 +35,7 @@ class Game24Suite(msgspec.Struct, frozen=True):
         samples = []
         for place, row in enumerate(rows):
             where = f"{self.name}-{place}"
-            numbers = _numbers(str(field(row, ["Puzzles"], where)), where)
+            numbers = _numbers(text_field(row, ["Puzzles"], where), where)
             samples.append(
                 Sample(
                     id=where,
@@ -54,6 +55,6 @@ class Game24Suite(msgspec.Struct, frozen=True):
 
 def _numbers(puzzle: str, where: str) -> tuple[int, ...]:
     words = puzzle.split()
-    if len(words) != 4 or not all(word.isdigit() for word in words):
+    if len(words) != 4 or not all(_WHOLE.fullmatch(word) for word in words):
         raise UsageError(f"{where}: {puzzle!r} is no puzzle of four numbers")
     return tuple(sorted(map(int, words)))

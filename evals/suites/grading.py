@@ -58,8 +58,10 @@ def _grade_code(sample: Sample, answer: str, sandbox: Sandbox | None) -> Grade:
     if program is None:
         return Grade(False, "no complete program")
     tests = msgspec.json.decode(sample.gold.value, type=CodeTests)
+    known = sample.meta.get("reference")
+    whole, reference = (f"{prompt}\n{text}\n" if prompt else text for text in (program, known or ""))
     try:
-        result = run_tests(f"{prompt}\n{program}\n" if prompt else program, tests, sandbox=sandbox)
+        result = run_tests(whole, tests, sandbox=sandbox, reference=reference if known else None)
     except CapabilityError as error:
         return Grade(None, str(error))
     return Grade(result.passed, result.detail)

@@ -10,13 +10,15 @@ import msgspec
 from ...engine.errors import UsageError
 from ...verifiers.answer import canonical, is_number
 from ...verifiers.answer_type import AnswerType
-from ...verifiers.nearest import unknown
+from ...verifiers.nearest import shown, unknown
 from . import grading
 from .base import Gold, Grade, Sample, drawn
 from .datasets import distinct
-from .files import Row, field, read_file
+from .files import Row, field, plain_text, read_file, text_field
 
 OPTIONS_MAX = 26
+
+_NUMBERS = (AnswerType.INTEGER, AnswerType.RATIONAL, AnswerType.DECIMAL, AnswerType.PERCENT)
 
 _DEFAULT_FIELDS = {
     "question": ("question", "problem", "prompt"),
@@ -52,19 +54,20 @@ class JsonlSuite(msgspec.Struct, frozen=True):
         return grading.grade(sample, answer)
 
     def _sample(self, row: Row, where: str, default_id: str, seed: int) -> Sample:
-        ids = [row[name] for name in self.fields["id"] if name in row]
-        identity = str(ids[0]) if ids else default_id
-        question = str(field(row, self.fields["question"], where))
+        ids = [row[name] for name in self.fields["id"] if row.get(name) is not None]
+        identity = plain_text(ids[0], f"{where}: its id") if ids else default_id
+        question = text_field(row, self.fields["question"], where)
         levels = [str(row[name]) for name in self.fields["level"] if row.get(name) is not None]
         level = levels[0] if levels else None
         gold = field(row, self.fields["gold"], where)
         options = next((row[name] for name in self.fields["options"] if name in row), None)
         if options is not None:
             return _multiple_choice(identity, question, gold, options, level, seed, where)
-        text = _gold_text(gold)
-        return Sample(
-            id=identity, problem=question, gold=Gold(self.kind or inferred_type(text), text), level=level
-        )
+        text = _gold_text(gold, where)
+        kind = self.kind or inferred_type(text)
+        if kind in _NUMBERS and not is_number(canonical(text) or ""):
+            raise UsageError(f"{where}: its gold {shown(text)} is no {kind}; no answer could be right")
+        return Sample(id=identity, problem=question, gold=Gold(kind, text), level=level)
 
 
 def jsonl_suite(name: str, path: Path, mapping: Mapping[str, str] | None) -> JsonlSuite:
@@ -94,11 +97,9 @@ def inferred_type(gold: str) -> AnswerType:
     return AnswerType.RATIONAL if "/" in key else AnswerType.INTEGER
 
 
-def _gold_text(gold: Any) -> str:
-    if isinstance(gold, float) and gold.is_integer():
-        return str(int(gold))
-    text = str(gold)
-    return text.rpartition("####")[2].strip() if "####" in text else text.strip()
+def _gold_text(gold: Any, where: str) -> str:
+    text = plain_text(gold, f"{where}: its gold")
+    return plain_text(text.rpartition("####")[2], f"{where}: its gold").strip()
 
 
 def _multiple_choice(
@@ -124,10 +125,10 @@ def _option_texts(options: Any, where: str) -> list[str]:
     texts = list(options.values()) if isinstance(options, dict) else options
     if not isinstance(texts, list) or not 2 <= len(texts) <= OPTIONS_MAX:
         raise UsageError(f"{where}: its options are no list of 2 to {OPTIONS_MAX}")
-    shown = [str(text) for text in texts]
-    if len(set(shown)) < len(shown):
+    written = [plain_text(text, f"{where}: one of its options") for text in texts]
+    if len(set(written)) < len(written):
         raise UsageError(f"{where}: two of its options are equal")
-    return shown
+    return written
 
 
 def _right_option(gold: Any, options: Any, texts: list[str], where: str) -> int:
@@ -137,14 +138,14 @@ def _right_option(gold: Any, options: Any, texts: list[str], where: str) -> int:
     for place, option in enumerate(given):
         if type(option) is type(gold) and option == gold:
             return place
-    if isinstance(options, dict) and gold in options:
+    if isinstance(options, dict) and isinstance(gold, str) and gold in options:
         return list(options).index(gold)
-    if isinstance(gold, int) and 0 <= gold < len(texts):
+    if isinstance(gold, int) and not isinstance(gold, bool) and 0 <= gold < len(texts):
         return gold
     letters = [_letter(place) for place in range(len(texts))]
     if isinstance(gold, str) and gold.strip("() .").upper() in letters:
         return letters.index(gold.strip("() .").upper())
-    raise UsageError(f"{where}: its gold {gold!r} is no option, letter or index of one")
+    raise UsageError(f"{where}: its gold {shown(gold)} is no option, letter or index of one")
 
 
 def _letter(place: int) -> str:

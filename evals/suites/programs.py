@@ -7,13 +7,15 @@ from pathlib import Path
 
 import msgspec
 
+from ...engine.errors import UsageError
 from ...verifiers.answer_type import AnswerType
 from ...verifiers.code import CodeTests
+from ...verifiers.nearest import shown
 from ...verifiers.sandbox import Sandbox, open_sandbox
 from . import grading
 from .base import Gold, Grade, Sample, drawn
 from .datasets import distinct
-from .files import Row, Source, field, read_rows
+from .files import Row, Source, field, read_rows, text_field
 
 MBPP_TEST_IDS = range(11, 511)
 
@@ -44,10 +46,10 @@ class ProgramSuite(msgspec.Struct, frozen=True):
 
 
 def _humaneval(row: Row, default_id: str) -> Sample:
-    prompt = str(field(row, ["prompt"], default_id))
-    entry = str(field(row, ["entry_point"], default_id))
+    prompt = text_field(row, ["prompt"], default_id)
+    entry = text_field(row, ["entry_point"], default_id)
     tests = CodeTests(
-        trusted=prompt, tests=(str(field(row, ["test"], default_id)), f"check({entry})"), names=(entry,)
+        trusted=prompt, tests=(text_field(row, ["test"], default_id), f"check({entry})"), names=(entry,)
     )
     return Sample(
         id=str(row.get("task_id", default_id)),
@@ -62,25 +64,41 @@ def _humaneval(row: Row, default_id: str) -> Sample:
 
 def _mbpp(row: Row, default_id: str) -> Sample | None:
     """None for rows outside the test split (task ids 11 to 510)."""
-    task_id = int(field(row, ["task_id"], default_id))
+    task_id = _task_id(field(row, ["task_id"], default_id), default_id)
     if task_id not in MBPP_TEST_IDS:
         return None
-    tests = tuple(map(str, field(row, ["test_list", "test"], default_id)))
+    tests = _test_list(field(row, ["test_list", "test"], default_id), default_id)
     setup = str(row.get("test_setup_code") or "")
-    reference = str(field(row, ["code"], default_id)).replace("\r\n", "\n")
-    names = _defined(reference) & _used((setup, *tests))
+    reference = text_field(row, ["code"], default_id).replace("\r\n", "\n")
+    try:
+        names = _defined(reference) & _used((setup, *tests))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{default_id}: its code or a test is no Python ({error})") from error
     steps = (setup, *tests) if setup else tests
     gold = CodeTests(tests=steps, names=tuple(sorted(names)))
     shown = "\n".join(tests)
     return Sample(
         id=f"mbpp-{task_id}",
         problem=(
-            f"{field(row, ['text', 'prompt'], default_id)} Give the program in one ```python block.\n\n"
+            f"{text_field(row, ['text', 'prompt'], default_id)} Give the program in one ```python block.\n\n"
             f"It should pass these tests:\n```python\n{shown}\n```"
         ),
         gold=Gold(AnswerType.CODE, msgspec.json.encode(gold).decode()),
         meta={"entry_point": _entry(tests, names), "reference": reference},
     )
+
+
+def _task_id(value: object, where: str) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise UsageError(f"{where}: its task_id {shown(value)} is no whole number") from None
+
+
+def _test_list(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(test, str) for test in value):
+        raise UsageError(f"{where}: its tests {shown(value)} are no list of Python statements")
+    return tuple(value)
 
 
 def _parsed(program: str) -> ast.Module:

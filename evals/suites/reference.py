@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ...engine.errors import UsageError
 from ...verifiers.answer_type import AnswerType
 from ..reference.tasks import arithmetic, countdown
 from ..reference.tasks.trace import Split
@@ -13,6 +14,8 @@ from .base import Gold, Grade, Sample
 from .expressions import grade_expression
 
 DEFAULT_SIZE = 600
+REPEATS_MAX = 20_000
+"""Draws in a row without a new problem after which a generator is taken to have no more."""
 
 
 class CountdownSuite(msgspec.Struct, frozen=True):
@@ -35,6 +38,7 @@ class CountdownSuite(msgspec.Struct, frozen=True):
             )
 
         return _distinct(
+            self.name,
             lambda rng, count: sample(countdown.generate(rng, Split.HELD_OUT, count)),
             self.counts,
             limit,
@@ -63,6 +67,7 @@ class ArithmeticSuite(msgspec.Struct, frozen=True):
             )
 
         return _distinct(
+            self.name,
             lambda rng, count: sample(arithmetic.generate(rng, Split.HELD_OUT, count)),
             self.counts,
             limit,
@@ -74,12 +79,24 @@ class ArithmeticSuite(msgspec.Struct, frozen=True):
 
 
 def _distinct(
-    draw: Callable[[random.Random, int], Sample], counts: tuple[int, ...], limit: int | None, seed: int
+    name: str,
+    draw: Callable[[random.Random, int], Sample],
+    counts: tuple[int, ...],
+    limit: int | None,
+    seed: int,
 ) -> list[Sample]:
-    """Distinct samples, the counts of numbers in turn; a larger limit only adds at the end."""
+    """Distinct samples, the counts of numbers in turn; a larger limit only adds at the end. Raises
+    `UsageError` for a limit beyond what there is."""
     rng = random.Random(seed)
     found: dict[str, Sample] = {}
+    repeats = 0
     while len(found) < (DEFAULT_SIZE if limit is None else limit):
         sample = draw(rng, counts[len(found) % len(counts)])
+        repeats = repeats + 1 if sample.id in found else 0
+        if repeats == REPEATS_MAX:
+            raise UsageError(
+                f"limit {limit}: suite {name!r} has about {len(found)} different problems; "
+                f"give {len(found)} or fewer"
+            )
         found.setdefault(sample.id, sample)
     return list(found.values())

@@ -45,6 +45,8 @@ def open_suite(
     """
     if mapping and not name.startswith(JSONL):
         raise UsageError(f"suite {name!r}: takes no field map; only {JSONL}PATH does")
+    if data is not None and (name in _EMBEDDED or name.startswith((JSONL, gym.PREFIX))):
+        raise UsageError(f"suite {name!r}: reads no --data; leave {str(data)!r} out")
     if name.startswith(JSONL):
         return jsonl_suite(name, Path(name.removeprefix(JSONL)), mapping)
     if name.startswith(gym.PREFIX):

@@ -1,10 +1,10 @@
 """`branchwise summary`: what the records of a run say."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ...engine.user_path import user_path
 from ...reasoning.cli.options import JsonOut, Verbose
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -22,6 +22,6 @@ def summary(
     from .export import to_markdown
     from .summarise import summarise
 
-    with Store.read(Path(folder).expanduser()) as store:
+    with Store.read(user_path(folder)) as store:
         made = summarise(store)
     typer.echo(encode(made) if json else to_markdown(made))

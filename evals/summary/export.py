@@ -8,7 +8,18 @@ from pathlib import Path
 import msgspec
 
 from ..statistics.intervals import Estimate
-from .tables import CellRow, Difficulty, EqualCompute, PairedTest, Summary, VerifierRow
+from .files import write_whole
+from .forcing import HEADS, forcing_cells
+from .tables import (
+    CellRow,
+    Difficulty,
+    EqualCompute,
+    FailureRow,
+    PairedTest,
+    ScoringRow,
+    Summary,
+    VerifierRow,
+)
 
 _COSTS = ("flops", "tokens", "seconds", "kv", "kv_held", "kv_unshared")
 _SHARES = ("censored", "truncated", "abstained", "failed", "ungraded")
@@ -22,7 +33,7 @@ def write_summary(summary: Summary, folder: Path) -> list[Path]:
         "summary.md": to_markdown(summary),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text)
     return [folder / name for name in texts]
 
 
@@ -89,8 +100,14 @@ def to_markdown(summary: Summary) -> str:
         lines += _equal_compute(summary.equal_compute)
     for split in summary.difficulty:
         lines += _difficulty(split)
+    if summary.failures:
+        lines += _failures(summary.failures)
+    if summary.forcing:
+        lines += ["", "## Control of thinking", "", *_table(HEADS, forcing_cells(summary.forcing))]
     if summary.verifiers:
         lines += _verifiers(summary.verifiers)
+    if summary.scoring:
+        lines += _scoring(summary.scoring)
     if summary.coverage:
         lines += ["", "## pass@k of the base samples (oracle)", ""]
         lines += _table(("k", "pass@k"), ((str(c.k), percent(c.pass_at_k)) for c in summary.coverage))
@@ -200,11 +217,44 @@ def _verifiers(rows: Iterable[VerifierRow]) -> Iterator[str]:
     )
 
 
+def _failures(rows: Iterable[FailureRow]) -> Iterator[str]:
+    yield from ("", "## Samples that failed (they count as wrong; --resume solves them again)", "")
+    yield from _table(
+        ("strategy", "budget", "samples", "error", "for example"),
+        (
+            (row.strategy, row.budget, str(row.samples), row.error, f"{row.example}, seed {row.seed}")
+            for row in rows
+        ),
+    )
+
+
+def _scoring(rows: Iterable[ScoringRow]) -> Iterator[str]:
+    yield from ("", "## Is scoring in the compared cost?", "")
+    yield from _table(
+        ("strategy", "budget", "verifier", "positions read", "in the cost"),
+        (
+            (
+                row.strategy,
+                row.budget,
+                ", ".join(row.verifiers) or "not known",
+                "not known" if row.positions is None else f"{row.positions:.3g}",
+                f"yes ({row.axis or 'no cost is known'})" if row.inside else f"no: {'; '.join(row.missing)}",
+            )
+            for row in rows
+        ),
+    )
+
+
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for row in rows:
-        yield "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |"
+        yield "| " + " | ".join(map(_in_cell, row)) + " |"
+
+
+def _in_cell(text: str) -> str:
+    """On one line, with bars that end no cell."""
+    return " ".join(text.replace("|", r"\|").split())
 
 
 def _p(p: float | None) -> str:

@@ -36,10 +36,25 @@ def _incomplete(summary: Summary) -> Iterator[Lint]:
         missing = summary.planned - summary.done
         text = f"{missing:,} of {summary.planned:,} samples are missing: left out, not counted as wrong."
         yield Lint(level="warning", code="partial run", text=text)
-    for code, share in (("failed samples", "failed"), ("ungraded samples", "ungraded")):
-        named = [(row, getattr(row, share)) for row in summary.cells if getattr(row, share)]
-        if named:
-            yield Lint(level="warning", code=code, text=f"{_shares(named)}. They count as wrong.")
+    yield from _failed(summary)
+    ungraded = [(row, row.ungraded) for row in summary.cells if row.ungraded]
+    if ungraded:
+        text = f"The grader could not tell in {_shares(ungraded)}. They count as wrong."
+        yield Lint(level="warning", code="ungraded samples", text=text)
+
+
+def _failed(summary: Summary) -> Iterator[Lint]:
+    if not summary.failures:
+        return
+    count = sum(row.samples for row in summary.failures)
+    most = max(summary.failures, key=lambda row: row.samples)
+    named = [(row, row.failed) for row in summary.cells if row.failed]
+    where = f" ({_shares(named)})" if named else ""
+    text = (
+        f"{_counted(count, 'sample')} failed{where}, most often with: {most.error}. They count as wrong, and "
+        "are in no mean cost; --resume solves them again."
+    )
+    yield Lint(level="warning", code="failed samples", text=text)
 
 
 def _few(summary: Summary) -> Iterator[Lint]:
@@ -118,19 +133,16 @@ def _cut(summary: Summary) -> Iterator[Lint]:
 
 
 def _verifier_costs(summary: Summary) -> Iterator[Lint]:
-    by_cell = {(row.strategy, row.budget): row for row in summary.cells}
-    scored = [by_cell[v.strategy, v.budget] for v in summary.verifiers if (v.strategy, v.budget) in by_cell]
-    unknown = [row for row in scored if row.mean_costs.get("verify") is None]
-    free = [row for row in scored if row.mean_costs.get("verify") == 0]
-    if unknown:
-        text = f"What scoring cost is not known for {_names(unknown)}: their spend is a lower bound."
-        yield Lint(level="warning", code="verifier cost missing", text=text)
-    if free:
+    by_fault: dict[str, list[str]] = defaultdict(list)
+    for row in summary.scoring:
+        for fault in row.missing:
+            by_fault[fault].append(row.strategy)
+    for fault, strategies in by_fault.items():
+        named = list(dict.fromkeys(strategies))
         text = (
-            f"No model position was spent on the scores of {_names(free)}. Where a program gave them, its "
-            "processor time is in seconds only, not in FLOPs or tokens."
+            f"{fault[0].upper()}{fault[1:]}. The spend of {_listed(named[:3], len(named))} is a lower bound."
         )
-        yield Lint(level="note", code="verifier cost missing", text=text)
+        yield Lint(level="warning", code="verifier cost missing", text=text)
 
 
 def _oracles(summary: Summary) -> Iterator[Lint]:

@@ -7,10 +7,13 @@ from ..runs.store import Store
 from .cells import cell_row
 from .difficulty import by_level, by_quintile, coverage
 from .equal_compute import equal_compute
+from .failures import failure_rows
+from .forcing import forcing_rows
 from .hull import hull_steps
 from .lints import lints
 from .outcomes import by_cell
 from .paired_tests import paired_tests
+from .scoring import compared_axis, scoring_rows
 from .tables import Summary
 from .verifiers import verifier_rows
 
@@ -38,5 +41,8 @@ def summarise(store: Store) -> Summary:
         coverage=coverage(base),
         hull=hull_steps(cells, rows, table),
         verifiers=verifier_rows(cells, order, base),
+        scoring=scoring_rows(cells, order, compared_axis(rows, table)),
+        failures=failure_rows(cells, order, base),
+        forcing=forcing_rows(cells, order),
     )
     return msgspec.structs.replace(summary, lints=lints(summary))

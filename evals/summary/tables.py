@@ -15,7 +15,8 @@ OUTCOMES = ("right", "wrong", "no answer", "censored", "ungraded", "failed")
 class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy at one budget, over all samples that are recorded.
 
-    Abstained, failed and ungraded samples count as wrong in `accuracy`; shares are of all samples.
+    Abstained, failed and ungraded samples count as wrong in `accuracy`; shares are of all samples, costs of
+    those that did not fail.
     `truncated`: a limit or the context cut the returned candidate. Costs are per sample, their intervals over
     problems: `flops` logical, `tokens` committed, `seconds` by wall clock beside the other samples in flight,
     `kv` peak positions of the policy, each counted once; `kv_held` peak positions in blocks of all models,
@@ -153,6 +154,54 @@ class VerifierRow(msgspec.Struct, frozen=True, kw_only=True):
     calibration: tuple[CalibrationBin, ...]
 
 
+class ScoringRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Who scored the candidates of one cell, and whether that work is inside the cost that settings are
+    compared by (`axis`: "flops" or "tokens", None where neither is known).
+
+    `positions` are the mean positions that scoring models read per sample, None where they are not known.
+    `missing` says what the cost leaves out, one phrase each; `inside` where that is nothing.
+    """
+
+    strategy: str
+    budget: str
+    verifiers: tuple[str, ...]
+    positions: float | None
+    axis: str | None
+    inside: bool
+    missing: tuple[str, ...]
+
+
+class FailureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How many samples of one cell ended with one error, and one of them. They count as wrong until
+    `--resume` solves them."""
+
+    strategy: str
+    budget: str
+    error: str
+    samples: int
+    example: str
+    seed: int
+
+
+class ForcingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one method (the same parameters with other numbers) at one budget.
+
+    `control`: share of chains within the limits that were asked for, None where none were. `scaling`: points
+    of accuracy per 100 tokens of thinking, mean slope over pairs of settings, None for one length.
+    `performance`: the best setting's accuracy. `settings`: (strategy, mean tokens of thinking, accuracy), the
+    shortest first. `cut`: share of chains that a limit cut: falling accuracy below a cut is truncation, and
+    no gain from thinking longer above it.
+    """
+
+    family: str
+    budget: str
+    control: float | None
+    scaling: float | None
+    performance: float
+    cut: float
+    settings: tuple[tuple[str, float, float], ...]
+
+
 class Lint(msgspec.Struct, frozen=True, kw_only=True):
     """Something to know before trusting a figure. `level` is "warning" or "note"."""
 
@@ -162,8 +211,8 @@ class Lint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. `done` of `planned` samples are recorded; the rest of a partial run is missing, not
-    wrong."""
+    """All of it. `done` of `planned` samples are recorded, those that failed included; the rest of a partial
+    run is missing, not wrong."""
 
     suite: str
     model: str
@@ -178,4 +227,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     coverage: tuple[Coverage, ...] = ()
     hull: tuple[HullStep, ...] = ()
     verifiers: tuple[VerifierRow, ...] = ()
+    scoring: tuple[ScoringRow, ...] = ()
+    failures: tuple[FailureRow, ...] = ()
+    forcing: tuple[ForcingRow, ...] = ()
     lints: tuple[Lint, ...] = ()

@@ -1,7 +1,6 @@
 """The reference tasks as problems: sentences, answer keys, replay."""
 
 import random
-from collections.abc import Sequence
 
 import anyio
 import pytest
@@ -12,20 +11,11 @@ from branchwise.evals.reference.source import open_source
 from branchwise.evals.reference.tasks import arithmetic, countdown
 from branchwise.evals.reference.tasks.trace import split_completion
 from branchwise.verifiers.base import Candidate, Score
-from branchwise.verifiers.problem import Problem, Task
+from branchwise.verifiers.problem import Attempt, Problem, Revisable, Task
 from branchwise.verifiers.registry import find_verifier
 from hypothesis import given
 from hypothesis import strategies as st
-
-
-class NoLease:
-    """A replay needs no model."""
-
-    async def rewards(self, model: str, positions: Sequence[int]) -> tuple[float, ...] | None:
-        raise AssertionError("replay asked for rewards")
-
-    async def logprobs(self, model: str, start: int) -> tuple[float, ...] | None:
-        raise AssertionError("replay asked for log-probabilities")
+from support.candidates import SaidLease
 
 
 def recognise(text: str) -> CountdownTask | ArithmeticTask:
@@ -44,7 +34,7 @@ def check(text: str, answer: str | None, thinking: str = "") -> Score:
         conclusion=answer or "",
         answer=answer,
         complete=True,
-        lease=NoLease(),
+        lease=SaidLease(),
     )
     return anyio.run(find_verifier("replay", problem).score, candidate)
 
@@ -208,3 +198,41 @@ def test_the_source_names_the_shipped_folders():
 def test_numbers_of_any_length_are_refused_in_one_line(text, digits):
     with pytest.raises(UsageError, match="digits"):
         recognise(text.format("9" * digits))
+
+
+def attempt(thinking: str) -> Attempt:
+    return Attempt(thinking=thinking, conclusion="1", answer="1")
+
+
+@pytest.mark.parametrize("text", [COUNTDOWN, "12 + 7*3 - 5"])
+def test_earlier_attempts_stand_before_the_wait_token_as_in_training(text: str) -> None:
+    task = recognise(text)
+    assert isinstance(task, Revisable)
+    revised = task.revise([attempt("1+2=3>3;"), attempt("2+3=5>5;5-1=4>4;")])
+    assert revised == task.prompt() + "1+2=3>3;<wait>2+3=5>5;5-1=4>4;<wait>"
+
+
+@pytest.mark.parametrize(
+    ("thinking", "shown"),
+    [
+        ("1+2=3>3;<wait>2*3=6>6;", "2*3=6>6;<wait>"),
+        ("1+2=3>3;4*5", "1+2=3>3;<wait>"),
+        ("4*5", ""),
+        ("", ""),
+    ],
+)
+def test_only_whole_steps_of_an_attempts_last_branch_are_shown(thinking: str, shown: str) -> None:
+    task = recognise(COUNTDOWN)
+    assert task.revise([attempt(thinking)]) == task.prompt() + shown
+
+
+def test_a_training_trace_with_a_restart_is_a_revision_of_its_failed_branch() -> None:
+    rng = random.Random(4)
+    seen = 0
+    while seen < 20:
+        instance, trace = countdown.generate_trace(rng, None, 4)
+        failed, wait, rest = trace.completion.partition("<wait>")
+        if wait:
+            seen += 1
+            revised = CountdownTask(instance).revise([attempt(failed)])
+            assert revised + rest == trace.prompt + trace.completion

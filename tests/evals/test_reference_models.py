@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
-ROLES = {"policy": "policy", "draft": "draft", "prm": "prm", "prm-overfit": "prm"}
+ROLES = {"policy": "policy", "draft": "draft", "prm": "prm", "prm-small": "prm", "prm-overfit": "prm"}
 TOKENIZER = build_tokenizer()
 
 
@@ -89,6 +89,7 @@ def test_parameter_counts_are_within_the_limits() -> None:
     policy = num_parameters(MODELS_FOLDER / "policy")
     assert 300_000 <= policy <= 1_500_000
     assert num_parameters(MODELS_FOLDER / "draft") < policy / 4
+    assert num_parameters(MODELS_FOLDER / "prm-small") < policy / 2
 
 
 @pytest.mark.parametrize("name", ["policy", "draft"])
@@ -101,7 +102,7 @@ def test_language_models_equal_transformers(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["prm", "prm-overfit"])
+@pytest.mark.parametrize("name", ["prm", "prm-small", "prm-overfit"])
 def test_reward_models_equal_transformers(name: str) -> None:
     token_ids = torch.tensor([[BOS_ID, *encode("C3,7,12>43:12*3=36>7,36;36+7=43>43;")]])
     model = AutoModelForTokenClassification.from_pretrained(MODELS_FOLDER / name, dtype=torch.float32)

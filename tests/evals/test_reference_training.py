@@ -11,6 +11,7 @@ from branchwise.evals.reference.distillation import distillation_loss, overlap
 from branchwise.evals.reference.evaluate import majority, rate
 from branchwise.evals.reference.language_training import Recipe, schedule, trace_loss
 from branchwise.evals.reference.optimizer import Optimizer, orthogonalise
+from branchwise.evals.reference.pruning import prune_neurons
 from branchwise.evals.reference.reward_data import (
     MarkScores,
     corrupted_trace,
@@ -168,6 +169,40 @@ def test_near_miss_prefixes_are_legal_and_balanced() -> None:
     assert all(all(trace.legal) and trace.num_remaining[-1] == 2 for trace in traces)
     reachable = sum(trace.labels[-1] for trace in traces)
     assert 120 < reachable < 210
+
+
+def random_reward_model() -> RewardModel:
+    """A reward model with random weights everywhere."""
+    torch.manual_seed(0)
+    model = RewardModel(TINY).eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("weight", ["gate_proj", "up_proj", "down_proj"])
+def test_pruning_drops_first_the_neurons_that_do_nothing(weight: str) -> None:
+    model = random_reward_model()
+    idle = [1, 4, 23]
+    with torch.no_grad():
+        for layer in model.model.layers:
+            matrix = getattr(layer.mlp, weight).weight
+            (matrix.T if weight == "down_proj" else matrix)[idle] = 0
+    pruned = prune_neurons(model, TINY.intermediate_size - len(idle)).eval()
+    token_ids = torch.tensor([[BOS_ID, *encode("C3,7,12>43:12*3=36>7,36;")]])
+    assert torch.allclose(pruned(token_ids), model(token_ids), atol=1e-5)
+    assert pruned.config.intermediate_size == TINY.intermediate_size - len(idle)
+
+
+def test_a_pruned_model_is_a_copy_and_leaves_its_origin_as_it_was() -> None:
+    model = random_reward_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    pruned = prune_neurons(model, 4)
+    with torch.no_grad():
+        for parameter in pruned.parameters():
+            parameter.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_mark_values_do_not_depend_on_the_batch() -> None:

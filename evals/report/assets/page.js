@@ -82,7 +82,8 @@ class Browser {
       differ: () => new Set(rows.map(right)).size > 1,
       wrong: () => codes.some((code) => code !== "0"),
       never: () => !codes.includes("0"),
-      cut: () => codes.some((code) => code === "3" || code === "5"),
+      cut: () => codes.includes("3"),
+      failed: () => codes.includes("5"),
     };
     const text = `${problem.text} ${problem.id}`.toLowerCase();
     return text.includes($("find").value.trim().toLowerCase()) && kinds[$("filter").value]();
@@ -185,10 +186,12 @@ class Browser {
       ["discarded tokens", known(usage.discarded_tokens)], ["scored positions", known(usage.scored_tokens)],
       ["seconds", known(engine.seconds)], ["peak KV positions", known(engine.kv_peak_tokens)],
     ];
-    const about = [record.why, record.error, ...record.notes].filter(Boolean).join("; ");
+    const failed = this.index.outcomes[record.outcome] === "failed";
+    const about = (failed ? record.notes : [record.why, record.error, ...record.notes]).filter(Boolean).join("; ");
     return [
       el("h4", {}, `${this.named(this.index.settings[record.setting])}, seed ${record.seed}`),
       el("dl", { class: "facts-grid" }, ...facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value))))),
+      failed ? el("p", { class: "failure" }, `It failed: ${record.error || "no reason was recorded"}. It counts as wrong; --resume solves it again.`) : null,
       about ? el("p", { class: "note" }, about) : null,
       ...this.tree(record), ...this.output(record), ...this.candidates(record),
     ].filter(Boolean);

@@ -11,6 +11,7 @@ from branchwise.evals.bench import peer_choice
 from branchwise.evals.bench.arena import run_bench
 from branchwise.evals.bench.contender import Contender, interleave, medians
 from branchwise.evals.bench.copying import LISTS, copy_prompts
+from branchwise.evals.bench.kv import Kv
 from branchwise.evals.bench.overhead import Overhead
 from branchwise.evals.bench.peer_choice import PeerChoice
 from branchwise.evals.bench.prefill import Prefill
@@ -211,6 +212,27 @@ def test_overhead_is_a_command_of_several_rows(capsys: pytest.CaptureFixture[str
     assert [result["work"]["sizes"]["rows"] for result in printed["results"]] == [2, 3]
 
 
+def test_kv_compares_one_search_with_and_without_pruning() -> None:
+    bench = Kv(problems=1, width=4)
+    assert set(bench.strategies()) == {
+        "beam",
+        "dvts",
+        "rebase",
+        "ets",
+        "mcts",
+        "best_first",
+        "speculative_rejection",
+    }
+    result = bench.measure("beam")
+    (keeping,) = result.peers
+    assert result.work.title == "kv beam(n=4, width=4)"
+    assert keeping.figures["tokens"] == result.ours.figures["tokens"] > 0
+    assert 0 < result.ours.figures["kv_peak_tokens"] < keeping.figures["kv_peak_tokens"]
+    assert result.ours.figures["kv_peak_tokens"] < result.ours.figures["kv_unshared_peak_tokens"]
+    ratio = keeping.figures["kv_peak_tokens"] / result.ours.figures["kv_peak_tokens"]
+    assert keeping.ratio == pytest.approx(ratio)
+
+
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "serve.jsonl").write_text("{}\n")
     assert run(["bench", "table", str(tmp_path)]) == 2
@@ -261,3 +283,12 @@ def test_what_cannot_be_is_refused_before_anything_is_measured(
     assert written.out == ""
     assert said in written.err
     assert written.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["best-of-n", "tree", "serve", "prefill", "score", "speculate"])
+def test_every_benchmark_of_a_model_takes_and_checks_the_same_options(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", "./absent", "--threads", "1", "--repeats", "1", "--deterministic", "--json"]
+    assert run(["bench", command, *options, "--dtype", "int4"]) == 2
+    assert capsys.readouterr().err == "branchwise: --dtype int4: no such type; give float32 or bfloat16\n"

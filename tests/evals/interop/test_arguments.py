@@ -2,8 +2,9 @@
 
 import pytest
 from branchwise.engine.errors import UsageError
-from branchwise.evals.interop.arguments import Opening, Solving, read_arguments
+from branchwise.evals.interop.arguments import Solving, read_arguments
 from branchwise.reasoning.budget import Budget
+from branchwise.reasoning.cli.requests import Opening
 
 
 def test_arguments_are_sorted_by_what_they_are_for_and_read_from_text() -> None:
@@ -23,8 +24,7 @@ def test_arguments_are_sorted_by_what_they_are_for_and_read_from_text() -> None:
 
 def test_options_are_those_of_the_reasoner() -> None:
     opening, solving = read_arguments({"kv_memory": "1MiB", "budget": "tokens=2k,seconds=9"})
-    assert opening.options()["kv_memory"] == 2**20
-    assert opening.options()["reproducible"] is True
+    assert opening.kv_memory == 2**20
     assert solving.options()["budget"] == Budget(tokens=2000, seconds=9.0)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,9 @@ def test_each_strategy_and_budget_is_a_finished_log(
         assert (log.status, log.eval.task, log.eval.model) == ("success", "countdown", "reference")
         assert (log.eval.solver, log.eval.solver_args) == (strategy, {"budget": budget})
         assert (log.eval.config.epochs, log.metadata["first_seed"]) == (2, 5)
+        given = {"limit": 3, "seeds": 2, "seed": 5}
+        assert log.eval.task_args == {"strategy": strategy, "budget": budget, **given}
+        assert log.metadata["recipe"]["strategies"] == list(strategies)
         assert log.results is not None
         assert (log.results.total_samples, log.results.completed_samples) == (6, 6)
 
@@ -80,6 +84,10 @@ def test_every_record_is_a_sample_with_its_answer_grade_and_usage(
             assert usage.output_tokens == record.usage.tokens
             assert usage.input_tokens == (record.usage.prompt_tokens or 0) + (record.usage.scored_tokens or 0)
             assert sample.metadata["usage"]["flops"] == record.usage.flops
+        lasted = datetime.fromisoformat(log.stats.completed_at) - datetime.fromisoformat(log.stats.started_at)
+        took = sum(sample.total_time or 0 for sample in log.samples or [])
+        assert lasted.total_seconds() == pytest.approx(took, abs=1e-3)
+        assert took > 0
     assert not left
 
 
@@ -177,6 +185,7 @@ def test_a_replayed_run_is_exported_without_what_is_not_known(tmp_path: Path) ->
     (log,) = [read_eval_log(info) for info in list_eval_logs(str(tmp_path / "logs"))]
     assert log.status == "success"
     assert log.eval.config.token_limit is None
+    assert log.stats.completed_at == ""
 
 
 def test_the_command_names_its_files_and_overwrites_none(

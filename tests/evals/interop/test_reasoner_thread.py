@@ -7,9 +7,9 @@ import anyio
 import pytest
 from branchwise import Budget, solve
 from branchwise.engine.errors import ModelLoadError
-from branchwise.evals.interop.arguments import Opening
 from branchwise.evals.interop.reasoner_thread import ReasonerThread, shared_reasoner
 from branchwise.evals.interop.texts import Parts, parts_of
+from branchwise.reasoning.cli.requests import Opening
 from branchwise.verifiers.problem import Problem
 
 PROBLEM = "Use 3, 7 and 12 to make 43"
@@ -29,6 +29,7 @@ async def test_a_search_from_another_loop_equals_one_of_its_own(thread: Reasoner
     own = await anyio.to_thread.run_sync(lambda: solve(PROBLEM, **options))
     assert (found.answer, found.text, found.usage.tokens) == (own.answer, own.text, own.usage.tokens)
     assert found.graph.to_node_link() == own.graph.to_node_link()
+    assert thread.reasoner.reproducible
 
 
 @pytest.mark.anyio

@@ -9,6 +9,7 @@ from branchwise.evals.replay.readers import open_recording
 from branchwise.evals.runs.store import Store
 from branchwise.verifiers.vote import Select
 from support.evaluating import recipe, run
+from support.records import made_candidate, made_record, write_run
 
 SAMPLES = "best_of_n(n=8, select=majority, stop_on_verified=false)"
 
@@ -72,13 +73,13 @@ def test_fewer_samples_of_a_saved_run_are_what_estimates_say(saved: Path, tmp_pa
         strategies=("best_of_n(n=4, select=majority)",),
         budgets=(),
         limit=None,
-        seeds=25,
+        seeds=12,
     )
     assert run(what, tmp_path / "again", parallel=32) == 0
     expected = vote_estimate(open_recording(saved), 4, Select.MAJORITY, subsets=2000).accuracy.value
     with Store.read(tmp_path / "again") as store:
         rights = [bool(record.correct) for record in store.records()]
-    assert sum(rights) / len(rights) == pytest.approx(expected, abs=0.09)
+    assert sum(rights) / len(rights) == pytest.approx(expected, abs=0.13)
 
 
 def test_pass_at_k_of_a_saved_run_rises_with_k(saved: Path) -> None:
@@ -91,6 +92,7 @@ def test_pass_at_k_of_a_saved_run_rises_with_k(saved: Path) -> None:
     ("strategy", "budget", "reason"),
     [
         ("greedy", "tokens=400", "is not best_of_n"),
+        ("best_of_n(n=2, inner=greedy)", "tokens=4096", "what each of them spent is not recorded"),
         ("best_of_n(n=none)", "tokens=400", "n was left to the budget"),
         ("best_of_n(n=8)", "tokens=4096", "it stopped at the first verified candidate|candidates of 8"),
         ("best_of_n(n=8, stop_on_verified=false)", "tokens=120", "was cut|candidates of 8"),
@@ -102,6 +104,28 @@ def test_samples_that_are_not_exchangeable_are_refused(
     run(recipe(strategies=(strategy,), budgets=(budget,), limit=4), tmp_path / "run")
     with pytest.raises(UsageError, match=reason):
         open_recording(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("reason", "refused"), [("exhausted", False), ("budget", True), ("deadline", True), ("cancelled", True)]
+)
+def test_a_candidate_cut_by_its_own_length_is_as_good_as_another(
+    tmp_path: Path, reason: str, refused: bool
+) -> None:
+    """A context or `--max-tokens` holds for each candidate alone, a budget for all of them together."""
+    cut = made_candidate(stop="length", complete=False, answer="1", verified=None)
+    what = {"strategies": ("best_of_n(n=2, stop_on_verified=false)",), "limit": 2}
+    candidates = (cut, made_candidate(verified=None))
+    folder = write_run(
+        tmp_path, lambda task, _: made_record(task, reason=reason, candidates=candidates), **what
+    )
+    if refused:
+        with pytest.raises(UsageError, match="was cut"):
+            open_recording(folder)
+    else:
+        recording = open_recording(folder)
+        recording.check_whole()
+        assert [c.answer for c in recording.problems[0].completions] == ["1", candidates[1].answer]
 
 
 def test_a_second_setting_that_is_exchangeable_is_found_among_others(tmp_path: Path) -> None:

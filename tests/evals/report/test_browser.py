@@ -18,7 +18,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A small run with base samples, as `branchwise eval` leaves it."""
     folder = tmp_path_factory.mktemp("run")
     what = recipe(strategies=("greedy", "best_of_n(n=4)"), limit=6, seeds=2, difficulty=16)
-    assert run(what, folder) == 0
+    assert run(what, folder, report=True) == 0
     return (folder / "report.html").as_uri()
 
 

@@ -7,16 +7,20 @@ import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
 from branchwise.evals.report import numbers
+from branchwise.evals.report.drawing import chart_specs
 from branchwise.evals.report.samples import collect
 from branchwise.evals.report.settings import label_of
+from branchwise.evals.report.theme import PAGE
 from branchwise.evals.report.write import write_report
 from branchwise.evals.runs.plan import Task
 from branchwise.evals.runs.record import Record
 from branchwise.evals.runs.store import Store
+from branchwise.evals.summary.summarise import summarise
 from branchwise.reasoning.cli import main
 from support.records import Outcome, made_candidate, made_record, write_run
 
@@ -49,9 +53,16 @@ class Elements(HTMLParser):
         ]
 
 
-def report(folder: Path, outcome: Outcome, cap_bytes: int = 2**20, **fields: Any) -> str:
+def report(
+    folder: Path, outcome: Outcome, cap_bytes: int = 2**20, *, plots: bool = False, **fields: Any
+) -> str:
+    """The page of a run; its charts also as files with `plots`."""
     with Store.read(write_run(folder, outcome, GRAPH, **fields)) as store:
-        _, paths = write_report(store, folder, cap_bytes)
+        if plots:
+            _, paths = write_report(store, folder, cap_bytes)
+        else:
+            with patch("branchwise.evals.report.write.write_plots"):
+                _, paths = write_report(store, folder, cap_bytes)
     return paths[0].read_text(encoding="utf-8")
 
 
@@ -61,7 +72,7 @@ def hostile(task: Task, place: int) -> Record:
 
 
 def test_the_page_fetches_nothing_and_holds_every_chart(tmp_path: Path) -> None:
-    text = report(tmp_path, lambda task, place: made_record(task, correct=place % 2 == 0))
+    text = report(tmp_path, lambda task, place: made_record(task, correct=place % 2 == 0), plots=True)
     found = Elements(text)
     assert found.fetched == []
     assert "url(" not in re.sub(r"url\(#", "", text)
@@ -72,6 +83,12 @@ def test_the_page_fetches_nothing_and_holds_every_chart(tmp_path: Path) -> None:
     plots = {path.name for path in (tmp_path / "plots").iterdir()}
     assert plots == {f"{name}.{kind}" for name in charts for kind in ("svg", "png")}
     assert (tmp_path / "plots" / "kv.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_chart_is_valid_vega_lite(tmp_path: Path) -> None:
+    with Store.read(write_run(tmp_path, lambda task, place: made_record(task, score=0.4), GRAPH)) as store:
+        summary = summarise(store)
+    assert chart_specs(summary, PAGE, validate=True) == chart_specs(summary, PAGE)
 
 
 def test_what_a_model_wrote_stays_text(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from branchwise.evals.runs.command import evaluate
 from branchwise.evals.runs.recipe import Recipe, checked_recipe, read_recipe
+from branchwise.reasoning.cli.requests import Asking, Opening
+from branchwise.reasoning.cli.solve import solve
 from cli.command_line import Branchwise, refused
 from cli.conftest import branchwise as _branchwise
 from support.evaluating import reproducible, write_chains
@@ -26,10 +30,26 @@ branchwise = _branchwise
         (("countdown", "--strategy", "greedy", "--difficulty", "4"), ("difficulty=4", "16")),
         (("countdown", "--strategy", "greedy", "--verifier", "nosuch"), ("nosuch",)),
         (("countdown", "--strategy", "greedy", "--model", "/none"), ("/none",)),
+        (("countdown", "--strategy", "greedy", "--draft", "/none"), ("/none",)),
+        (("countdown", "--strategy", "greedy", "--prm", "/none"), ("/none",)),
         (("countdown", "--strategy", "greedy", "--device", "gpu9"), ("gpu9",)),
         (("countdown", "--strategy", "greedy", "--parallel", "0"), ("--parallel 0",)),
         (("countdown", "--replay", "x", "--strategy", "greedy"), ("brings its own problems",)),
         (("--replay", "/none.jsonl", "--strategy", "greedy"), ("/none.jsonl", "No such file")),
+        (("countdown", "--strategy", "best_of_n(n=4..)"), ("sweep 4..", "4..64*2")),
+        (("countdown", "--strategy", "best_of_n(n=1..1e9)"), ("sweep 1..1e9", "whole numbers")),
+        (("countdown", "--strategy", "best_of_n(n=4,,8)"), ("n=4,,8", "an empty value")),
+        (("countdown", "--strategy", "greedy", "--budget", "tokens=1e99"), ("1e+99", "leave tokens out")),
+        (("countdown", "--strategy", "greedy", "--data", "/x"), ("reads no --data",)),
+        (
+            ("--replay", "x", "--strategy", "greedy", "--temperature", "0.3"),
+            ("temperature=0.3", "runs no model"),
+        ),
+        (
+            ("--replay", "x", "--strategy", "greedy", "--verifier", "code"),
+            ("verifier='code'", "leave it out"),
+        ),
+        (("countdown", "--filter", "x", "--strategy", "greedy"), ("--filter x", "give --replay PATH")),
         (("--recipe", "/none.toml"), ("/none.toml", "No such file")),
         (("countdown", "--recipe", "/none.toml"), ("given together with SUITE",)),
     ],
@@ -51,6 +71,27 @@ def test_a_strategy_that_no_sample_can_run_ends_the_run_at_once(
         "eval", "--replay", str(chains), "--strategy", "best_of_n(n=2)", "--out", str(tmp_path / "run")
     )
     assert again.status == 0, again.err
+
+
+def test_models_and_searches_are_asked_for_by_the_options_of_solve() -> None:
+    names = {*Opening.__struct_fields__, *Asking.__struct_fields__} - {"strategy", "budget", "seed"}
+    ours, theirs = (get_type_hints(command, include_extras=True) for command in (evaluate, solve))
+    for name in names:
+        (option,) = ours[name].__metadata__
+        assert theirs[name].__metadata__ == (option,), name  # the one declaration of it
+
+
+def test_a_filter_of_lm_eval_decides_what_was_right(branchwise: Branchwise, tmp_path: Path) -> None:
+    file = tmp_path / "samples_sums.jsonl"
+    shared = {"doc_id": 0, "doc": {"question": "2 + 2?"}, "target": "4", "resps": [["four, 4"]]}
+    graded = {"strict-match": 0.0, "flexible-extract": 1.0}
+    file.write_text("\n".join(json.dumps({**shared, "filter": f, "acc": acc}) for f, acc in graded.items()))
+    replay = ("eval", "--replay", str(file), "--strategy", "best_of_n(n=1)")
+    refused(branchwise(*replay, "--out", str(tmp_path / "none")), "strict-match, flexible-extract")
+    for name, accuracy in graded.items():
+        ran = branchwise(*replay, "--filter", name, "--out", str(tmp_path / name))
+        assert ran.status == 0, ran.err
+        assert f"accuracy {accuracy:.1%}" in ran.err
 
 
 RECIPE = """
@@ -80,7 +121,13 @@ def test_a_recipe_file_does_what_the_options_do(branchwise: Branchwise, tmp_path
     [
         ("suite = 3", "Expected `str`"),
         ('suite = "a"', "missing required field"),
-        ('suite = "a"\nstrategies = ["greedy"]\nsedes = 3', "sedes"),
+        ('suite = "a"\nstrategies = ["greedy"]\nsedes = 3', "'sedes': not known; did you mean seeds"),
+        ('suite = "a"\nstrategy = "greedy"\nstrategies = ["greedy"]', "has strategy and strategies"),
+        ('suite = "a"\nstrategies = "greedy"', "Expected `array`"),
+        ('suite = "a"\nstrategies = [1]', "Expected `str`"),
+        ('suite = "a"\nstrategy = "greedy"\ntemperature = nan', "temperature"),
+        ("", "missing required field `suite`"),
+        ('recipe = "row.toml"', "'recipe': not known"),
         ('suite = "a"\nstrategies = ["greedy"]\nseeds = 0', "seeds"),
         ("suite = ", "cannot be read"),
     ],

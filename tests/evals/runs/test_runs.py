@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from branchwise.engine.errors import BranchwiseError, UsageError
+from branchwise.evals.runs.launch import open_plan
 from branchwise.evals.runs.plan import Plan, make_plan
 from branchwise.evals.runs.record import failed_record
 from branchwise.evals.runs.store import FILE, Store
@@ -194,7 +195,7 @@ def test_records_are_read_while_they_are_written(tmp_path: Path) -> None:
 def test_a_record_is_never_written_twice(tmp_path: Path) -> None:
     what = replayed(tmp_path)
     run(what, tmp_path / "run")
-    with Store.read(tmp_path / "run") as store:
+    with Store.open(tmp_path / "run", open_plan(what)[1], resume=True) as store:
         record = next(iter(store.records()))
         with pytest.raises(BranchwiseError, match="a second record"):
             store.add(record, None)

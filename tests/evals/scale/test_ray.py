@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from branchwise.engine.errors import EngineClosed, ModelLoadError, UsageError
-from branchwise.evals.interop.arguments import Opening
 from branchwise.evals.runs.plan import Cell, Task, make_plan
 from branchwise.evals.runs.store import FILE, Store
 from branchwise.evals.suites.registry import open_suite
 from branchwise.reasoning.cli.main import run as run_command
+from branchwise.reasoning.cli.requests import Opening
 from support.evaluating import command, recipe, reproducible, run, write_chains
 
 pytest.importorskip("ray", reason="needs branchwise[ray]")

@@ -8,6 +8,7 @@ import pytest
 from branchwise.evals.runs.plan import Task
 from branchwise.evals.runs.record import Record, failed_record
 from branchwise.evals.runs.store import Store
+from branchwise.evals.summary.export import to_markdown
 from branchwise.evals.summary.summarise import summarise
 from branchwise.evals.summary.tables import Summary
 from support.records import Outcome, made_candidate, made_record, write_run
@@ -70,15 +71,54 @@ def test_truncation_and_censoring(tmp_path: Path) -> None:
     assert summary.cells[0].outcomes["censored"] == 0.1
 
 
-@pytest.mark.parametrize(("scored", "level"), [(None, "warning"), (0, "note")])
-def test_the_cost_of_scores_is_missing(tmp_path: Path, scored: int | None, level: str) -> None:
+def scored_by(*verifiers: str, **usage: Any) -> Outcome:
     def outcome(task: Task, place: int) -> Record:
-        record = made_record(task)
-        return msgspec.structs.replace(
-            record, usage=msgspec.structs.replace(record.usage, scored_tokens=scored)
-        )
+        record = made_record(task, verifiers=verifiers)
+        return msgspec.structs.replace(record, usage=msgspec.structs.replace(record.usage, **usage))
 
-    assert codes(made(tmp_path, outcome)) == {(level, "verifier cost missing")}
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("verifiers", "usage", "missing"),
+    [
+        (("prm",), {}, ()),
+        (("prm",), {"scored_tokens": 0}, ()),
+        (("prm",), {"flops": None}, ("in FLOPs, not in tokens",)),
+        (("prm",), {"flops": None, "tokens": None}, ("in FLOPs, not in any known cost",)),
+        (("prm",), {"scored_tokens": None}, ("read is not known",)),
+        (("replay",), {"scored_tokens": 0}, ()),
+        (("replay",), {"flops": None, "scored_tokens": None}, ()),
+        (("code",), {"scored_tokens": 0}, ("verifier code runs outside of the engine",)),
+        (("somebody's",), {"scored_tokens": 0}, ("verifier somebody's runs outside",)),
+        (("recorded",), {"flops": None, "scored_tokens": None}, ("not recorded with its cost",)),
+        (("code", "prm"), {"flops": None}, ("verifier code runs outside", "not in tokens")),
+        ((), {"scored_tokens": 0}, ("who gave the scores was not recorded",)),
+    ],
+)
+def test_a_verifier_is_warned_of_exactly_where_its_work_is_outside_of_the_compared_cost(
+    tmp_path: Path, verifiers: tuple[str, ...], usage: dict[str, Any], missing: tuple[str, ...]
+) -> None:
+    summary = made(tmp_path, scored_by(*verifiers, **usage))
+    (row,) = summary.scoring
+    assert row.inside == (not missing)
+    assert len(row.missing) == len(missing)
+    for said, part in zip(row.missing, missing, strict=True):
+        assert part in said
+    found = [lint for lint in summary.lints if lint.code == "verifier cost missing"]
+    assert [lint.level for lint in found] == ["warning"] * len(missing)
+    assert codes(summary) == {("warning", "verifier cost missing") for _ in missing}
+    assert (
+        f"in the cost |\n|---|---|---|---|---|\n| greedy | tokens=256 | {', '.join(verifiers)}"
+        in (to_markdown(summary))
+        or not verifiers
+    )
+
+
+def test_a_cell_that_nobody_scored_has_no_row_of_scoring(tmp_path: Path) -> None:
+    summary = made(tmp_path, lambda task, place: made_record(task, verifiers=(), candidates=()))
+    assert summary.scoring == ()
+    assert summary.lints == ()
 
 
 def test_an_oracle(tmp_path: Path) -> None:
@@ -99,6 +139,13 @@ def test_missing_failed_and_ungraded_samples(tmp_path: Path) -> None:
     summary = made(tmp_path, outcome, limit=101)
     assert codes(summary) == {("warning", name) for name in names}
     assert sum(summary.cells[0].outcomes.values()) == pytest.approx(1)
+    (failure,) = [(row.samples, row.error) for row in summary.failures]
+    assert failure == (3, "RuntimeError: made by hand")
+    told = next(lint.text for lint in summary.lints if lint.code == "failed samples")
+    assert "3 samples failed" in told
+    assert "RuntimeError: made by hand" in told
+    assert "--resume solves them again" in told
+    assert "| RuntimeError: made by hand |" in to_markdown(summary)
 
 
 def test_verifier_rows_count_false_positives_and_negatives(tmp_path: Path) -> None:

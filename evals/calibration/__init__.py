@@ -1,0 +1,1 @@
+"""Fitting the table that the strategy `adaptive` chooses by."""

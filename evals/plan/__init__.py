@@ -1,0 +1,1 @@
+"""Plans: what a search would cost on a machine, worked out without it."""
