@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server: any strategy with a budget, by the name of a model."""

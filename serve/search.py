@@ -1,0 +1,70 @@
+"""The one place where the server runs searches."""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from ..reasoning.events import Event
+from ..reasoning.reasoner import Reasoner
+from ..reasoning.solution import Reason, Solution
+from .errors import ApiError
+from .reading import Ask
+from .settings import Settings
+
+Watch = Callable[[int, Event], None]
+"""Called with the index of a choice and an event of its search, on the event loop."""
+
+
+class Searcher:
+    """Runs the searches of requests on one reasoner."""
+
+    def __init__(self, reasoner: Reasoner, settings: Settings) -> None:
+        self.reasoner = reasoner
+        self._settings = settings
+
+    async def run(
+        self, asks: Sequence[Ask], namespace: str, watch: Watch | None = None, *, deltas: bool = False
+    ) -> list[Solution]:
+        """The solutions of all searches of one request, side by side, in their order. `deltas`: watch text as
+        it comes.
+
+        Raises what the first that cannot be answered raises; the others are cancelled then. Cancelling the
+        caller cancels all, and their branches are free before it returns.
+        """
+        solutions: dict[int, Solution] = {}
+        failures: list[Exception] = []
+
+        async def one(ask: Ask) -> None:
+            try:
+                solutions[ask.index] = await self._solve(ask, namespace, watch, deltas)
+            except Exception as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for ask in asks:
+                group.start_soon(one, ask)
+        if failures:
+            raise failures[0]
+        return [solutions[ask.index] for ask in asks]
+
+    async def _solve(self, ask: Ask, namespace: str, watch: Watch | None, deltas: bool) -> Solution:
+        solution = await self.reasoner.solve(
+            ask.problem,
+            ask.strategy,
+            ask.budget,
+            verifier=self._settings.verifier,
+            seed=ask.seed,
+            sampling=ask.sampling,
+            max_tokens=ask.max_tokens,
+            step=self._settings.step,
+            speculate=self._settings.speculate,
+            schema=ask.schema,
+            tools=ask.tools,
+            namespace=namespace,
+            on_event=None if watch is None else lambda event: watch(ask.index, event),
+            deltas=deltas,
+        )
+        if solution.reason is Reason.FAILED:
+            raise ApiError(500, "the search failed", kind="server_error", code="search_failed")
+        return solution

@@ -1,0 +1,81 @@
+"""What all requests of one server share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import time
+
+import msgspec
+
+from ..engine.protocol import ModelInfo
+from ..reasoning.events import Event
+from ..reasoning.reasoner import Reasoner
+from ..reasoning.solution import Solution
+from .keys import Caller
+from .line import Line
+from .metrics import ServerMetrics
+from .quota import Rates
+from .reading import Call
+from .search import Searcher, Watch
+from .settings import Settings
+
+
+class Spending(msgspec.Struct):
+    """Tokens that the searches of one request spent so far, by choice."""
+
+    tokens: dict[int, int] = {}
+
+    def watch(self, index: int, event: Event) -> None:
+        self.tokens[index] = max(self.tokens.get(index, 0), event.tokens_spent)
+
+    def finish(self, solutions: list[Solution]) -> None:
+        self.tokens = {index: solution.usage.tokens for index, solution in enumerate(solutions)}
+
+    @property
+    def total(self) -> int:
+        return sum(self.tokens.values())
+
+
+class Service:
+    """The searcher, the line before it, and the rates of the keys."""
+
+    def __init__(self, reasoner: Reasoner, settings: Settings) -> None:
+        self.settings = settings
+        self.started = int(time())
+        self.line = Line(settings.limits)
+        self.rates = Rates()
+        self.metrics = ServerMetrics(self.line, reasoner.backend)
+        self._searcher = Searcher(reasoner, settings)
+
+    @property
+    def info(self) -> ModelInfo:
+        """The served model."""
+        return self._searcher.reasoner.models["policy"]
+
+    @asynccontextmanager
+    async def turn(self, call: Call, caller: Caller) -> AsyncIterator[Spending]:
+        """Hold the request's tokens and a place among those that search, in the block; what it did not spend
+        goes back to its key. Raises `ApiError` 429."""
+        spending = Spending()
+        reservation = self.rates.reserve(caller, call.tokens)
+        try:
+            async with self.line.turn(caller):
+                yield spending
+        finally:
+            reservation.settle(spending.total)
+            self.metrics.tokens.inc(spending.total)
+
+    async def search(
+        self, call: Call, caller: Caller, spending: Spending, watch: Watch | None = None
+    ) -> list[Solution]:
+        """Run the searches of the request. What they spend is counted as it goes, since a request may be
+        left."""
+
+        def observe(index: int, event: Event) -> None:
+            spending.watch(index, event)
+            if watch is not None:
+                watch(index, event)
+
+        deltas = call.stream and (call.search_events or any(ask.strategy.one_path for ask in call.asks))
+        solutions = await self._searcher.run(call.asks, caller.namespace, observe, deltas=deltas)
+        spending.finish(solutions)
+        return solutions
