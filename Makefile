@@ -11,7 +11,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help demo test test-slow lint fmt types bench gpu-check reference clean
+.PHONY: help demo test test-slow lint fmt types bench gpu-check gpu-wheels reference clean
 
 help:
 	@echo "make demo       solve held-out problems and show what the budget bought"
@@ -29,12 +29,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	@$(BIN)/branchwise demo
 
-# The tests bring their own parallelism; more than one torch thread only makes them contend.
+# One process per core, one torch thread each: two threads of one process only contend.
 test: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m slow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -50,8 +50,16 @@ fmt: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/branchwise bench best-of-n --peer transformers
 
+# Runs on a bare machine as well: python3 evals/bench/gpu_check.py. GPU_ARGS: --only NAME, --out FOLDER, --seconds N.
 gpu-check: $(STAMP)
-	@$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+	@$(BIN)/python evals/bench/gpu_check.py $(GPU_ARGS)
+
+# What the check needs where a machine with a GPU has no package index; pip matches platforms by their exact names.
+gpu-wheels:
+	@rm -rf build/gpu-wheels
+	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d build/gpu-wheels \
+		--python-version 3.12 --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
+		--platform manylinux2014_x86_64 msgspec structlog
 
 reference: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m branchwise.evals.reference.train all

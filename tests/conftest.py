@@ -1,5 +1,6 @@
 """What every test shares: one torch thread, both event loops, and Hypothesis without deadlines."""
 
+import ctypes
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -55,6 +56,17 @@ else:
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Async tests run on both event loops."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def native() -> ctypes.CDLL:
+    """The built native operators; the first use on a machine builds them."""
+    from branchwise.kernels.native.library import library
+
+    loaded = library()
+    if loaded is None:
+        pytest.skip("no native operators here: no compiler, or switched off")
+    return loaded
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,17 @@ def test_a_list_names_what_there_is(branchwise: Branchwise, command: str, names:
     assert names <= {entry["name"] for entry in listing}
 
 
+def test_each_strategy_is_told_in_a_whole_sentence_and_its_defaults_as_they_are_given(
+    branchwise: Branchwise,
+) -> None:
+    listing = json.loads(branchwise("strategies", "--json").out)
+    assert [entry["name"] for entry in listing if not entry["summary"].endswith(".")] == []
+    lines = branchwise("strategies").out.splitlines()
+    defaults = [line.strip().partition(": ")[0] for line in lines if line.startswith("  ")]
+    assert "members=[greedy, best_of_n]" in defaults
+    assert {"n=16", "select=weighted_vote", "stop_on_verified=true", "temperature=none"} <= set(defaults)
+
+
 def test_the_help_shows_every_command_and_loads_no_torch() -> None:
     code = (
         "import sys; from branchwise.reasoning.cli.main import run; status = run(['--help']); "

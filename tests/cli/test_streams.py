@@ -1,6 +1,7 @@
 """Streams that the caller closed, that are full, or that nobody reads: the status still tells."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,16 @@ SOLVE = f'{BRANCHWISE} solve "Use 3 and 4 to make 7" --seed 0 --set n=1'
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As a user's shell runs it: an unbuffered Python would hide what is left in a buffer at the end."""
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=60, cwd=folder, check=False
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        check=False,
+        env=plain,
     )
 
 
@@ -23,6 +32,8 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (f"{BRANCHWISE} verifiers >&-", 0),
         (f"{BRANCHWISE} solve --seed x 2>&-", 2),
         (f"{BRANCHWISE} solve --seed x 2>/dev/full", 2),
+        (f"{BRANCHWISE} verifiers >/dev/full", 3),
+        (f"{BRANCHWISE} verifiers >/dev/full 2>&1", 3),
         (f"{BRANCHWISE} solve --input - <&-", 2),
         (f"{SOLVE} <&- >&- 2>&-", 0),
     ],

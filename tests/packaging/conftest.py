@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-FLOORS = {"kernels": 1, "engine": 2, "verifiers": 3, "strategies": 4, "reasoning": 5, "evals": 6}
+FLOORS = {
+    "kernels": 1,
+    "engine": 2,
+    "verifiers": 3,
+    "strategies": 4,
+    "reasoning": 5,
+    "evals": 6,
+    "serve": 7,
+}
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DOTTED = re.compile(r"branchwise\.(kernels|engine|verifiers|strategies|reasoning|evals)(\.\w+)*(:\w+)?")
+DOTTED = re.compile(r"branchwise\.(kernels|engine|verifiers|strategies|reasoning|evals|serve)(\.\w+)*(:\w+)?")
 # Entry point groups look like modules and import nothing: they are how a higher floor reaches a lower one.
 GROUPS = {f"branchwise.{name}" for name in ("commands", "models", "strategies", "tasks", "verifiers")}
 IMPORTERS = {"import_module", "__import__", "find_spec"}
@@ -78,6 +78,8 @@ def test_the_import_reader_sees_every_form(tmp_path: Path, code: str, module: st
         ("engine", "branchwise.solve", True),
         ("engine", "evals", True),
         ("evals", "branchwise.reasoning", False),
+        ("evals", "branchwise.serve", True),
+        ("serve", "branchwise.reasoning", False),
         ("__init__.py", "branchwise.evals", False),
         ("kernels", "torch.nn", False),
     ],

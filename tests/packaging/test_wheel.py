@@ -53,3 +53,17 @@ def test_the_parts_of_the_report_are_in_it(wheel: list[str]) -> None:
         f"branchwise/evals/report/assets/{name}" for name in ("page.html", "page.css", "page.js", "tree.js")
     }
     assert parts <= set(wheel)
+
+
+@pytest.mark.slow
+def test_the_parts_of_the_tree_page_are_in_it(wheel: list[str], root: Path) -> None:
+    parts = {f"branchwise/{path.relative_to(root)}" for path in (root / "reasoning/assets").iterdir()}
+    assert {"tree.html", "tree.css"} <= {part.rpartition("/")[2] for part in parts}
+    assert parts <= set(wheel)
+
+
+@pytest.mark.slow
+def test_the_recipes_are_in_it(wheel: list[str], root: Path) -> None:
+    recipes = {f"branchwise/{path.relative_to(root)}" for path in (root / "evals/recipes").glob("*.toml")}
+    assert recipes
+    assert recipes <= set(wheel)
