@@ -176,12 +176,20 @@ async def test_a_failed_step_raises_in_its_callers_and_the_engine_goes_on() -> N
 
 
 async def test_deferred_work_waits_for_a_notice_and_burns_no_time() -> None:
-    meter = RecordingMeter()
+    asked = threading.Event()
+
+    class Telling(RecordingMeter):
+        def grant(self, work: Work) -> Verdict:
+            asked.set()
+            return super().grant(work)
+
+    meter = Telling()
     meter.verdicts = [Verdict.DEFER]
     rig = OracleEngine()
     async with rig.engine as engine, anyio.create_task_group() as group:
         seq = engine.open(PROMPT, seed=1)
         group.start_soon(engine.extend, seq, extend_params(2), meter)
+        await anyio.to_thread.run_sync(asked.wait)
         await anyio.sleep(0.05)
         assert meter.asked == 1
         engine.notify()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from branchwise.engine.errors import QueueFullError
 from branchwise.engine.protocol import ExtendParams, ScoreParams, SeqId
@@ -38,7 +40,7 @@ class Load:
         while len(self.open) < self.width:
             self.made += 1
             # the first ids differ between requests and tenants: nothing is found in the cache
-            start = [hash(self.tenant) % 23 + 1, self.made % 47 + 1, self.made // 47 % 47 + 1]
+            start = [zlib.crc32(self.tenant.encode()) % 23 + 1, self.made % 47 + 1, self.made // 47 % 47 + 1]
             seq = self.rig.open([*start, *[9] * (self.prompt - 3)], seed=self.made, namespace=self.tenant)
             self.open[self.rig.extend(seq, extend_params(self.tokens))] = seq
 
