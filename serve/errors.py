@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException, NotFoundException, ValidationException
 
 from ..engine.errors import CapacityError, EngineClosed, QueueFullError, UsageError
 
@@ -87,9 +87,18 @@ def as_api_error(error: Exception) -> ApiError:
 
 def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:
     """Litestar's handler of all exceptions."""
-    found = as_api_error(error)
+    found = _no_endpoint(request) if isinstance(error, NotFoundException) else as_api_error(error)
     request.scope["state"]["error"] = type(error).__name__
     return Response(ErrorBody(found.detail), status_code=found.status, headers=found.headers)
+
+
+def _no_endpoint(request: Request[Any, Any, Any]) -> ApiError:
+    return ApiError(
+        404,
+        f"{request.scope['path'][:200]!r}: not served here; give /v1/chat/completions, /v1/completions or "
+        "/v1/models",
+        kind="not_found_error",
+    )
 
 
 def _invalid(error: ValidationException) -> ApiError:

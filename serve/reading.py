@@ -34,6 +34,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None
     sampling: SamplingParams
     max_tokens: int | None
+    think: bool | None = None
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
 
@@ -151,7 +152,7 @@ def read_budget(body: Asking, settings: Settings) -> Budget:
         budget = given.as_budget()
     else:
         budget = settings.budget
-        if body.reasoning_effort is not None:
+        if body.reasoning_effort in EFFORTS:
             budget = msgspec.structs.replace(budget, tokens=EFFORTS[body.reasoning_effort])
         return _capped(_within(budget, settings.ceiling), body.max_completion_tokens)
     for name in LIMITS:
@@ -190,6 +191,7 @@ def _call(
             seed=body.seed,
             sampling=sampling,
             max_tokens=body.max_tokens,
+            think=False if body.reasoning_effort == "none" else None,
             schema=schema,
             tools=tools,
         )

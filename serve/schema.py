@@ -16,6 +16,7 @@ MOST_TOOLS = 128
 
 Count = Annotated[int, Meta(ge=1)]
 Choices = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 StopText = Annotated[str, Meta(min_length=1, max_length=1000)]
 Stops = StopText | Annotated[list[StopText], Meta(max_length=MOST_STOPS)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
@@ -62,6 +63,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
 class Asking(msgspec.Struct, kw_only=True):
     """What both endpoints take.
 
+    `reasoning_effort` is a budget by name, and "none" an answer without thinking.
     `model`: the served name, or that name, a colon and a strategy. `strategy`: a strategy in the one grammar,
     or an object with its name as `type`. `budget`: limits of this request, in the grammar of the command line
     or as an object. `max_tokens` is the longest candidate, `max_completion_tokens` the most that all of the
@@ -71,7 +73,7 @@ class Asking(msgspec.Struct, kw_only=True):
     model: str
     strategy: str | dict[str, Any] | None = None
     budget: BudgetSpec | str | None = None
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: Effort | None = None
     n: Choices | None = None
     seed: Seed | None = None
     stop: Stops | None = None

@@ -128,6 +128,16 @@ def test_an_effort_is_a_budget(client: Any) -> None:
     assert 800 < reply.usage.completion_tokens <= 1000
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_effort_nothing_is_thought(client: Any, stream: bool) -> None:
+    reply = ask(client, model="reference:greedy", reasoning_effort="none", stream=stream)
+    chunks = list(reply) if stream else []
+    found = joined(chunks) if stream else reply.choices[0].message.model_dump()
+    alone = solve(PROBLEM, "greedy", budget=Budget(tokens=1000), seed=1, think=False)
+    assert found["content"] == alone.conclusion
+    assert not found.get("reasoning_content")
+
+
 def test_choices_are_different_searches_within_one_budget(client: Any) -> None:
     reply = ask(client, n=3, temperature=1.5, messages=[{"role": "user", "content": HARD}])
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
@@ -298,6 +308,43 @@ def test_an_answer_has_the_schema_that_was_asked_for(client: Any) -> None:
         ask(client, messages=messages, response_format=form, model="reference:greedy", stream=True)
     )
     assert streamed["content"] == "28"
+
+
+def test_an_endpoint_that_is_not_served_names_those_that_are(client: Any) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.responses.create(model="reference", input=PROBLEM)
+    assert "'/v1/responses': not served here; give /v1/chat/completions" in caught.value.message
+
+
+def test_fields_that_only_openais_servers_look_at_are_let_in(client: Any) -> None:
+    plain, full = (
+        ask(client, messages=messages, **more)
+        for messages, more in (
+            (MESSAGES, {}),
+            (
+                [
+                    {"role": "developer", "content": [{"type": "text", "text": "Be brief."}], "name": "us"},
+                    {"role": "user", "content": [{"type": "text", "text": PROBLEM}], "name": "me"},
+                ],
+                {
+                    "metadata": {"run": "1"},
+                    "modalities": ["text"],
+                    "parallel_tool_calls": False,
+                    "prediction": {"type": "content", "content": "43"},
+                    "prompt_cache_key": "k",
+                    "safety_identifier": "s",
+                    "service_tier": "auto",
+                    "store": False,
+                    "tools": None,
+                    "user": "u",
+                    "verbosity": "low",
+                    "extra_body": dict.fromkeys(("logit_bias", "max_tokens", "n", "stop", "stream_options")),
+                },
+            ),
+        )
+    )
+    assert full.choices[0].message == plain.choices[0].message
+    assert full.usage.completion_tokens == plain.usage.completion_tokens
 
 
 @pytest.mark.parametrize("model", ["gpt-9", "reference:", "referenced"])

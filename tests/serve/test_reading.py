@@ -28,9 +28,22 @@ def read(settings: Settings | None = None, **body: Any) -> Call:
     return read_chat(request, settings or Settings(name="m", ceiling=CEILING), SamplingParams())
 
 
-@pytest.mark.parametrize(("effort", "tokens"), [("low", 1000), ("medium", 4000), ("high", 16_000)])
+@pytest.mark.parametrize(
+    ("effort", "tokens"), [("minimal", 250), ("low", 1000), ("medium", 4000), ("high", 16_000)]
+)
 def test_an_effort_is_so_many_tokens(effort: str, tokens: int) -> None:
     assert read(reasoning_effort=effort).asks[0].budget == Budget(tokens=tokens, seconds=60.0)
+
+
+def test_no_effort_is_the_usual_budget_without_thinking() -> None:
+    (ask,) = read(reasoning_effort="none").asks
+    assert (ask.budget.tokens, ask.think) == (4000, False)
+    assert read(reasoning_effort="low").asks[0].think is None
+
+
+@pytest.mark.parametrize("effort", ["xhigh", "max"])
+def test_the_largest_efforts_get_what_the_server_has(effort: str) -> None:
+    assert read(reasoning_effort=effort).asks[0].budget.tokens == CEILING.tokens
 
 
 def test_an_effort_above_the_ceiling_gets_the_ceiling() -> None:
