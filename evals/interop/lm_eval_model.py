@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
+
+# lm-eval adds its own models only where there is none yet: so they go before the one below.
+import lm_eval.models  # noqa: F401  # pyright: ignore[reportMissingImports]
 import msgspec
 from lm_eval.api.instance import Instance  # pyright: ignore[reportMissingImports]
 from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]

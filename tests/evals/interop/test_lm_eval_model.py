@@ -134,6 +134,12 @@ def test_the_command_line_of_lm_eval_knows_the_model(tasks: Path, tmp_path: Path
     assert told["results"]["tiny_sums"]["exact_match,none"] >= 0
 
 
+def test_the_models_of_lm_eval_can_still_be_named() -> None:
+    """In a process of its own: whatever else was imported here may have named them."""
+    named = "import branchwise.evals.interop.lm_eval_model; from lm_eval.api.registry import get_model"
+    subprocess.run([sys.executable, "-c", f"{named}; get_model('dummy')"], check=True)
+
+
 def test_loglikelihoods_are_those_of_transformers(lm: SearchLM) -> None:
     pairs = [
         ("<bos>A7+21:7+21=", "28"),
