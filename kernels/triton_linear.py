@@ -37,8 +37,8 @@ class TritonLinear:
         return residual.add_(functional.linear(x, self._weight, self._bias))
 
     def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
-        """See `Product.wide`. Recorded passes of all sizes share the memory: each would hold logits of a whole
-        vocabulary for good."""
+        """See `Product.wide`. Recorded passes of all sizes share the memory: each would hold logits for
+        good."""
         if row_tile is not None:
             return self._fixed.wide(x, row_tile)
         product = functional.linear(x, self._weight, self._bias)
