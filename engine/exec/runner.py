@@ -19,7 +19,7 @@ from ..sampling.device_sampler import DeviceSampler, make_sampler
 from ..sampling.sampler import Drawing, NoToken, Token
 from ..sampling.target import Draw
 from ..sched.plan import Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
-from .cache import KvCache, bytes_per_block
+from .cache import KvCache
 from .current_device import on_device
 from .passes import EagerPasses, Passes, step_rows
 from .recorded import RecordedPasses, Recorder, make_recorder
@@ -117,11 +117,6 @@ class Runner:
     def model(self) -> LoadedModel:
         """The model that this runner executes."""
         return self._model
-
-    @property
-    def kv_bytes_per_block(self) -> int:
-        """Bytes of one KV block over all layers."""
-        return bytes_per_block(self._decoder.shape, self.cache.block_size, self._decoder.dtype)
 
     @property
     def threads_leave_bits(self) -> bool:

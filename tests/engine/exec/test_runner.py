@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from branchwise.engine.exec.cache import bytes_per_block
 from branchwise.engine.exec.runner import Runner
 from branchwise.engine.models.open import LoadedModel, open_model
 from branchwise.engine.protocol import SeqId
@@ -190,8 +191,9 @@ def test_mixed_steps_equal_lonely_ones(runner: Runner) -> None:
 
 def test_kv_bytes_and_limits(model: LoadedModel) -> None:
     runner = Runner(model, 8, max_rows=16)
-    assert runner.kv_bytes_per_block == 3 * 2 * 2 * 16 * 16 * 4
-    assert runner.kv_bytes_per_block * 8 == runner.cache.blocks.numel() * 4
+    block_bytes = bytes_per_block(model.decoder.shape, 16, torch.float32)
+    assert block_bytes == 3 * 2 * 2 * 16 * 16 * 4
+    assert block_bytes * 8 == runner.cache.blocks.numel() * 4
     with pytest.raises(ValueError, match="a step of 17 rows exceeds max_rows 16"):
         _prefill(runner, TOKENS[:17], (1, 2))
 
