@@ -12,7 +12,7 @@ from .choice import Family, family
 from .elementwise import TorchElementwise
 from .fixed_attention import FixedAttention
 from .interface import Attention, Elementwise
-from .linear import ROW_TILE, Linear, Product
+from .linear import Linear, Product, whole_tiles
 from .plan import capacity_for
 from .work import PAGE_SIZES
 
@@ -76,8 +76,8 @@ def _item_attention(
     keys = max(longest // _MOST_CHUNKS, _LEAST_CHUNK)
     chunk = -(-keys // shape.block_size) * shape.block_size if deterministic else None
     blocks = -(-longest // shape.block_size)
-    rows = -(-max_rows // ROW_TILE) * ROW_TILE  # the padding of fixed rows attends too, to nothing
-    capacity = capacity_for(rows, max_rows, blocks, shape.block_size, chunk=chunk)
+    # The padding of fixed rows attends too, to nothing.
+    capacity = capacity_for(whole_tiles(max_rows), max_rows, blocks, shape.block_size, chunk=chunk)
     return ItemAttention(shape, windows, device, capacity, programs=_programs(device), chunk=chunk)
 
 

@@ -85,6 +85,11 @@ class RowParameters(NamedTuple):
         """Whether some row is narrowed."""
         return any(self.top_k) or any(p < 1.0 for p in self.top_p) or any(self.min_p)
 
+    def whole(self) -> "RowParameters":
+        """The same rows with nothing narrowed."""
+        count = len(self.temperature)
+        return self._replace(top_k=[0] * count, top_p=[1.0] * count, min_p=[0.0] * count)
+
 
 def columns(count: int, rows: int, dtype: torch.dtype, device: torch.device) -> Iterable[Tensor]:
     """`count` tensors [rows] of 4-byte words in one allocation, each aligned to 16 bytes."""

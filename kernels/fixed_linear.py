@@ -12,11 +12,12 @@ class FixedLinear:
 
     needs_row_tile = False
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """`weight` [outputs, inputs] and `bias` [outputs] on one device, of one dtype."""
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, scratch: Scratch | None = None) -> None:
+        """`weight` [outputs, inputs] and `bias` [outputs] on one device, of one dtype. Wide products lie in
+        `scratch`, or in memory of its own."""
         self._weight = weight.contiguous()
         self._bias = bias
-        self._scratch = Scratch(weight.device)
+        self._scratch = scratch or Scratch(weight.device)
 
     def __call__(self, x: Tensor, row_tile: int | None = None, work: Scratch | None = None) -> Tensor:
         """The product, [rows, outputs], of `x` [rows, inputs]."""

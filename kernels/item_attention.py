@@ -34,7 +34,6 @@ class ItemAttention:
     bits only the kernels keep. A plan is valid until the next one is made.
     """
 
-    masks_loads = True
     grouped = False
 
     def __init__(
@@ -52,6 +51,8 @@ class ItemAttention:
         self._shape = shape
         self._triton = triton
         self._tma = tma
+        # A descriptor loads whole pages, with what lies behind the last key.
+        self.masks_loads = not (triton and tma)
         self._programs = max(1, programs // shape.kv_heads)
         self._capacity = capacity
         self._memories = {window: _PlanMemory(capacity, device) for window in windows}

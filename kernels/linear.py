@@ -21,6 +21,11 @@ _WIDE = 4
 """Narrow tiles in a wide one."""
 
 
+def whole_tiles(rows: int, row_tile: int | None = ROW_TILE) -> int:
+    """`rows` rounded up to a multiple of `row_tile`, if there is one."""
+    return rows + -rows % (row_tile or 1)
+
+
 class Product(Protocol):
     """`x @ weight.T + bias` for a fixed `weight` [outputs, inputs] and optional `bias` [outputs]."""
 

@@ -21,7 +21,8 @@ class TritonLinear:
         """`weight` [outputs, inputs] and `bias` [outputs] on one device, of one dtype."""
         self._weight = weight.contiguous()
         self._bias = bias
-        self._fixed = FixedLinear(self._weight, bias)
+        self._scratch = Scratch(weight.device)
+        self._fixed = FixedLinear(self._weight, bias, self._scratch)
 
     def __call__(self, x: Tensor, row_tile: int | None = None, work: Scratch | None = None) -> Tensor:
         """See `Product`."""
@@ -36,10 +37,12 @@ class TritonLinear:
         return residual.add_(functional.linear(x, self._weight, self._bias))
 
     def wide(self, x: Tensor, row_tile: int | None = None) -> Tensor:
-        """See `Product.wide`."""
+        """See `Product.wide`. Recorded passes of all sizes share the memory: each would hold logits for
+        good."""
         if row_tile is not None:
             return self._fixed.wide(x, row_tile)
-        return functional.linear(x, self._weight, self._bias).float()
+        product = functional.linear(x, self._weight, self._bias)
+        return self._scratch.take("wide", tuple(product.shape), torch.float32).copy_(product)
 
     @property
     def most_draws(self) -> int:

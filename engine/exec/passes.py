@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.interface import Attention, PlannedStep
+from ...kernels.linear import whole_tiles
 from ..models.step_model import Batch, StepModel
 from ..sched.plan import TRASH_BLOCK, Span
 from .cache import KvCache
@@ -74,7 +75,8 @@ class EagerPasses:
 
     def forward(self, rows: StepRows, planned: PlannedStep) -> Tensor:
         """See `Passes.forward`."""
-        device, padding = self._decoder.device, -len(rows.tokens) % (self._row_tile or 1)
+        device, count = self._decoder.device, len(rows.tokens)
+        padding = whole_tiles(count, self._row_tile) - count
         slots = self._cache.slots(torch.from_numpy(rows.blocks), torch.from_numpy(rows.offsets))
         tokens, positions = rows.tokens, rows.positions
         if padding:

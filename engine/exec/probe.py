@@ -27,7 +27,7 @@ class Gauge(Protocol):
         ...
 
     def peak_bytes(self) -> int:
-        """The most that was allocated at once since `start`, beyond what was then."""
+        """The most that was allocated at once since `start`, beyond what is now."""
         ...
 
 
@@ -36,7 +36,6 @@ class CudaGauge:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._before = 0
 
     def free_bytes(self) -> int:
         """See `Gauge.free_bytes`; what the allocator keeps for itself is given back first."""
@@ -47,29 +46,35 @@ class CudaGauge:
     def start(self) -> None:
         """See `Gauge.start`."""
         torch.cuda.reset_peak_memory_stats(self._device)
-        self._before = torch.cuda.memory_allocated(self._device)
 
     def peak_bytes(self) -> int:
         """See `Gauge.peak_bytes`."""
         torch.cuda.synchronize(self._device)
-        return torch.cuda.max_memory_allocated(self._device) - self._before
+        return torch.cuda.max_memory_allocated(self._device) - torch.cuda.memory_allocated(self._device)
 
 
 def step_bytes(
     model: LoadedModel, gauge: Gauge, *, block_size: int, max_rows: int, deterministic: bool
 ) -> int:
-    """Memory of a runner and its steps of up to `max_rows` rows, without weights and KV: a prefill that is
-    scored at each row, and as many draws as there are in a recorded pass."""
+    """Memory of a runner and its steps of up to `max_rows` rows, without weights and KV, and without the work
+    memory that the model has from these steps on."""
     length = min(max_rows, model.info.max_model_len)
     blocks = -(-length // block_size) + 1
     gauge.start()
-    runner = Runner(
-        model, blocks, block_size=block_size, deterministic=deterministic, max_rows=max_rows, recorder=None
+    _run_largest(
+        Runner(model, blocks, block_size=block_size, deterministic=deterministic, max_rows=max_rows),
+        length,
+        max_rows,
     )
-    for spans in (_prefill(model, max_rows, length, blocks), _draws(model, min(max_rows, SIZES[-1]))):
-        runner.execute(ModelPlan(model.info.name, spans))
     kv_bytes = blocks * bytes_per_block(model.decoder.shape, block_size, model.decoder.dtype)
     return max(0, gauge.peak_bytes() - kv_bytes)
+
+
+def _run_largest(runner: Runner, length: int, max_rows: int) -> None:
+    """A prefill that is scored at each row, and as many draws as there are in a recorded pass."""
+    model, blocks = runner.model, runner.cache.num_blocks
+    for spans in (_prefill(model, max_rows, length, blocks), _draws(model, min(max_rows, SIZES[-1]))):
+        runner.execute(ModelPlan(model.info.name, spans))
 
 
 def _prefill(model: LoadedModel, rows: int, length: int, blocks: int) -> tuple[Span, ...]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.interface import Attention, PlannedStep
+from ...kernels.linear import whole_tiles
 from ...kernels.staged import Staged
 from ...kernels.tables import RowSpan
 from ..models.step_model import Batch, StepModel
@@ -90,9 +91,8 @@ class RecordedPasses:
         self._row_tile = row_tile
         self._recorder = recorder
         self._eager = EagerPasses(decoder, cache, attention, row_tile)
-        self._sizes = [
-            size for size in SIZES if size <= max(max_rows, SIZES[0]) and size % (row_tile or 1) == 0
-        ]
+        most = whole_tiles(max_rows, row_tile)
+        self._sizes = [size for size in SIZES if size <= most and size == whole_tiles(size, row_tile)]
         self._most = self._sizes[-1]
         self._inputs = Staged((4, self._most), torch.int64, decoder.device)
         self._chosen = Staged((self._most,), torch.int64, decoder.device)
@@ -161,8 +161,7 @@ class RecordedPasses:
 
     def _grow(self, max_rows: int) -> Tensor:
         """Run the largest passes once; the buffer of hidden states."""
-        rows = max(max_rows, self._most)
-        rows += -rows % (self._row_tile or 1)
+        rows = whole_tiles(max_rows, self._row_tile)
         zeros = torch.zeros(rows, dtype=torch.int64, device=self._decoder.device)
         with torch.inference_mode():
             planned = self._attention.plan([RowSpan(0, 1, (TRASH_BLOCK,))])

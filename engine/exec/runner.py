@@ -19,7 +19,8 @@ from ..sampling.device_sampler import DeviceSampler, make_sampler
 from ..sampling.sampler import Drawing, NoToken, Token
 from ..sampling.target import Draw
 from ..sched.plan import Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
-from .cache import KvCache, bytes_per_block
+from .cache import KvCache
+from .current_device import on_device
 from .passes import EagerPasses, Passes, step_rows
 from .recorded import RecordedPasses, Recorder, make_recorder
 from .side_stream import SideStream
@@ -75,7 +76,6 @@ class Runner:
                 "leave deterministic off, or use a model of the own decoder's families"
             )
         attention, device = model.decoder.shape, model.decoder.device
-        self.cache = cache or KvCache(attention, num_blocks, block_size, model.decoder.dtype, device)
         shape = HeadShape(
             attention.heads,
             attention.kv_heads,
@@ -87,19 +87,21 @@ class Runner:
         )
         chunk = key_chunk(model.info.max_model_len, block_size)
         windows = set(attention.windows)
-        self._attention = make_attention(
-            shape,
-            chunk,
-            windows,
-            model.decoder.dtype,
-            device,
-            longest=model.info.max_model_len,
-            max_rows=max_rows,
-            deterministic=deterministic,
-        )
-        self._side = SideStream(device)
-        self._passes = self._make_passes(make_recorder(device) if recorder is None else recorder)
-        self._sampler = sampler or make_sampler(model.decoder.columns, device)
+        with on_device(device):
+            self.cache = cache or KvCache(attention, num_blocks, block_size, model.decoder.dtype, device)
+            self._attention = make_attention(
+                shape,
+                chunk,
+                windows,
+                model.decoder.dtype,
+                device,
+                longest=model.info.max_model_len,
+                max_rows=max_rows,
+                deterministic=deterministic,
+            )
+            self._side = SideStream(device)
+            self._passes = self._make_passes(make_recorder(device) if recorder is None else recorder)
+            self._sampler = sampler or make_sampler(model.decoder.columns, device)
         # How a fused head computes a row depends on how many there are.
         draws = self._sampler
         self._fuser = draws if isinstance(draws, DeviceSampler) and not deterministic else None
@@ -117,11 +119,6 @@ class Runner:
         return self._model
 
     @property
-    def kv_bytes_per_block(self) -> int:
-        """Bytes of one KV block over all layers."""
-        return bytes_per_block(self._decoder.shape, self.cache.block_size, self._decoder.dtype)
-
-    @property
     def threads_leave_bits(self) -> bool:
         """Whether results are the same for any number of CPU threads."""
         return self._attention.grouped and not self._decoder.needs_row_tile
@@ -132,12 +129,13 @@ class Runner:
 
     def execute(self, plan: ModelPlan) -> ModelResult:
         """Run one step. `drawn` has the samples of spans first, in plan order, then the kept samples."""
-        if plan.copies:
-            with self._side.work():
-                self.cache.copy([copy.source for copy in plan.copies], [copy.target for copy in plan.copies])
         for seq in plan.forget:
             self._kept.pop(seq, None)
-        with torch.inference_mode():
+        with on_device(self._decoder.device), torch.inference_mode():
+            if plan.copies:
+                sources, targets = zip(*((copy.source, copy.target) for copy in plan.copies), strict=True)
+                with self._side.work():
+                    self.cache.copy(sources, targets)
             packed, hidden = self._forward(plan.spans)
             self._side.join()
             scores = self._scores(plan.spans, packed, hidden)

@@ -9,6 +9,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import structlog
 import torch
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from .config import ModelConfig, parse_config
 from .ggml_vocabulary import read_tokenizer, tokenizer_documents
 from .gguf_header import check_header
 from .weights import check_tensors, digest
+
+log = structlog.get_logger(__name__)
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
@@ -56,15 +59,16 @@ class GgufFile:
     generation: dict[str, Any]
 
 
-def dequantised_bytes(path: Path) -> int:
+def dequantised_bytes(reader: gguf.GGUFReader) -> int:
     """Memory that the weights take as fp32, in bytes, from the header alone."""
-    return sum(4 * int(tensor.n_elements) for tensor in _open(path).tensors)
+    return sum(4 * int(tensor.n_elements) for tensor in reader.tensors)
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """The whole file; `ModelLoadError` if it is missing, damaged or holds something else than a supported
-    decoder."""
-    reader = _open(path)
+    """The whole file, once it is logged what it will take; `ModelLoadError` if it is missing, damaged or
+    holds something else than a supported decoder."""
+    reader = open_gguf(path)
+    log.info("dequantising", file=path.name, megabytes=round(dequantised_bytes(reader) / 1e6, 1))
     try:
         metadata = {name: field.contents() for name, field in reader.fields.items()}
         tensors, fingerprint = _tensors(reader, metadata)
@@ -107,7 +111,8 @@ def to_transformers(path: Path, folder: Path) -> None:
 _EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 
 
-def _open(path: Path) -> gguf.GGUFReader:
+def open_gguf(path: Path) -> gguf.GGUFReader:
+    """The file's header and its tensors as they are stored; `ModelLoadError` if it is missing or damaged."""
     if not path.is_file():
         raise ModelLoadError(f"no file at {path}; give a .gguf file, or a folder with safetensors")
     try:

@@ -14,6 +14,7 @@ from ..models.fused import FusedRows
 from .drafting import Drafted
 from .ratio import speculative_draw
 from .sampler import Drawing, NoToken, Sampler, Token, result_of
+from .stats import Sureness
 from .target import Draw, Target
 from .telling import Rows, told
 from .transforms import distribution, is_greedy, is_plain
@@ -44,15 +45,17 @@ class DeviceSampler:
         rows = [draw.row for draw in draws]
         if rows != list(range(logits.shape[0])):
             logits = logits.index_select(0, torch.tensor(rows, device=logits.device))
-        target = self._target.rows(logits, draws)
-        found = self._drawing.draw(target, _parameters(draws))
-        normaliser = found.lse if target is logits else logits.logsumexp(-1)
+        target, parameters = self._target.rows(logits, draws), _parameters(draws)
+        found = self._drawing.draw(target, parameters)
+        # Statistics are of the raw rows: where rules changed one, those are read once more.
+        raw = found if target is logits else self._drawing.draw(logits, parameters.whole())
         tokens = found.tokens.long()
         told_of = self._speculate(target, draws, tokens)
         places = tokens[:, None]
-        logprobs = logits.gather(-1, places)[:, 0] - normaliser
+        logprobs = logits.gather(-1, places)[:, 0] - raw.lse
         scores = target.gather(-1, places)[:, 0]
-        details = told(Rows(logits, normaliser, target), [draw.params for draw in draws], tokens)
+        rows_of = Rows(logits, raw.lse, target, Sureness(raw.entropy, raw.certainty))
+        details = told(rows_of, [draw.params for draw in draws], tokens)
         columns = torch.stack((tokens.double(), logprobs.double(), scores.double())).tolist()
         return [
             result_of(draw, int(token), logprob, score, detail, drafted)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,28 @@ def token_stats(logits: Sequence[Tensor], top_k: Sequence[int]) -> list[TokenSta
     """
     found = [_row_stats(row, k) for row, k in zip(logits, top_k, strict=True)]
     return [TokenStats(*values) for values in torch.stack(found).tolist()]
+
+
+class Sureness(NamedTuple):
+    """What a kernel that read the raw rows found in passing: fp32 [rows], as `TokenStats` has them."""
+
+    entropy: Tensor
+    self_certainty: Tensor
+
+
+def completed_stats(
+    sureness: Sureness, normaliser: Tensor, logits: Tensor, top_k: Sequence[int]
+) -> list[TokenStats]:
+    """`token_stats` of fp32 `logits` [rows, vocab] of which only the confidence is to be found; `normaliser`
+    fp32 [rows] is their logsumexp. All rows in a few operations and one transfer, means on the host: a
+    device's sums of several rows may depend on how many there are."""
+    leading = torch.topk(logits, min(max(top_k), logits.shape[1])).values
+    known = torch.stack((*sureness, normaliser), 1)
+    table = torch.cat((known, leading), 1).double().cpu().numpy()
+    return [
+        TokenStats(float(row[0]), float(row[1]), float(row[2] - row[3 : 3 + k].mean()))
+        for row, k in zip(table, top_k, strict=True)
+    ]
 
 
 def alternatives(logits: Tensor, normaliser: Tensor, counts: Sequence[int]) -> list[Alternatives]:

@@ -8,17 +8,18 @@ from torch import Tensor
 
 from .detail import Alternatives, TokenDetail, TokenStats
 from .params import SamplingParams
-from .stats import alternatives, token_stats
+from .stats import Sureness, alternatives, completed_stats, token_stats
 from .transforms import processed_logprobs
 
 
 class Rows(NamedTuple):
     """One row per draw, fp32: `raw` logits [draws, vocab] with their logsumexp `normaliser` [draws], and the
-    `target` [draws, vocab] that was drawn from."""
+    `target` [draws, vocab] that was drawn from; `sureness` [draws] of the raw rows where it is known."""
 
     raw: Tensor
     normaliser: Tensor
     target: Tensor
+    sureness: Sureness | None = None
 
 
 def told(rows: Rows, params: Sequence[SamplingParams], tokens: Tensor) -> list[TokenDetail | None]:
@@ -58,5 +59,11 @@ def _stats(rows: Rows, params: Sequence[SamplingParams]) -> dict[int, TokenStats
     asking = [draw for draw, one in enumerate(params) if one.stats_top_k]
     if not asking:
         return {}
-    found = token_stats([rows.raw[draw] for draw in asking], [params[draw].stats_top_k for draw in asking])
+    counts = [params[draw].stats_top_k for draw in asking]
+    if rows.sureness is None:
+        found = token_stats([rows.raw[draw] for draw in asking], counts)
+    else:
+        index = torch.tensor(asking, device=rows.raw.device)
+        sureness = Sureness(*(values[index] for values in rows.sureness))
+        found = completed_stats(sureness, rows.normaliser[index], rows.raw.index_select(0, index), counts)
     return dict(zip(asking, found, strict=True))

@@ -11,11 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...kernels.drawn import GREEDY_BELOW
 from .params import SamplingParams
 from .ranking import with_lowest_ids
-
-GREEDY_BELOW = 1e-5
-"""Temperatures under this are greedy: fp32 logits divided by them would only add rounding."""
 
 _FIRST_LOOK = 256
 

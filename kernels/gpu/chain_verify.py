@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..speculated import Accepted, ChainKeys
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid
+from .launch import on_grid
 from .noise import exponential, uniform
 
 COLUMNS = 2048
@@ -151,7 +152,7 @@ def chain_verify(
             longest=longest,
             vocab=vocab,
             columns=columns,
-            block=next_power_of_2(longest + 1),
+            block=power_of_two(longest + 1),
             subtracts=drafted is not None,
             num_warps=WARPS,
         )

@@ -10,11 +10,6 @@ def on_grid(kernel: Any, *grid: int) -> Callable[..., None]:
     return kernel[grid]
 
 
-def next_power_of_2(n: int) -> int:
-    """The least power of two that is at least `n`, which is at least 1."""
-    return 1 << (n - 1).bit_length()
-
-
 def tiles(n: int, tile: int) -> int:
     """How many tiles of `tile` cover `n`."""
     return -(-n // tile)

@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..drawn import Drawn
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid, tiles
+from .launch import on_grid, tiles
 from .lmhead_tile import depth_of, tile_logits
 from .row_parts import Parts, finish, finish_build, race_scale, write_parts
 
@@ -80,7 +81,7 @@ def lmhead_sample(
     parts = Parts.empty(rows, count, hidden.device) if parts is None else parts
     if not rows:
         return out
-    tile_rows = max(16, next_power_of_2(rows))
+    tile_rows = max(16, power_of_two(rows))
     on_grid(read_tiles, count)(
         hidden,
         weight,

@@ -5,8 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid
+from .launch import on_grid
 
 WIDEST = 16384
 """Elements of the longest row."""
@@ -61,7 +62,7 @@ def _launch(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, out:
         x = x.contiguous()
     assert out.is_contiguous()
     assert residual is None or residual.is_contiguous()
-    block = next_power_of_2(width)
+    block = power_of_two(width)
     if rows:
         on_grid(rmsnorm_residual, rows)(
             x,
@@ -85,7 +86,7 @@ def _warps(block: int) -> int:
 
 
 def _build(width: int, *, adds: bool, registers: int) -> Build:
-    block = next_power_of_2(width)
+    block = power_of_two(width)
     return Build(
         name=f"rmsnorm{'_residual' if adds else ''} {width}",
         kernel=rmsnorm_residual,

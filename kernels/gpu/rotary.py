@@ -5,8 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid, tiles
+from .launch import on_grid, tiles
 
 HEADS_PER_PROGRAM = 8
 WARPS = 2
@@ -127,7 +128,7 @@ def rotate_and_store(
             heads=heads,
             kv_heads=kv_heads,
             half=dim // 2,
-            block=next_power_of_2(dim // 2),
+            block=power_of_two(dim // 2),
             group=HEADS_PER_PROGRAM,
             norms=norms is not None,
             num_warps=WARPS,
@@ -150,7 +151,7 @@ def _build(heads: int, kv_heads: int, head_dim: int, *, norms: bool) -> Build:
             "heads": heads,
             "kv_heads": kv_heads,
             "half": head_dim // 2,
-            "block": next_power_of_2(head_dim // 2),
+            "block": power_of_two(head_dim // 2),
             "group": HEADS_PER_PROGRAM,
             "norms": norms,
         },

@@ -16,8 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..drawn import GREEDY_BELOW, Drawn
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid
+from .launch import on_grid
 from .noise import exponential
 
 FIELDS = 7
@@ -196,7 +197,7 @@ def finish(parts: Parts, vocab: int, out: Drawn) -> None:
         rows,
         parts=count,
         vocab=vocab,
-        block=next_power_of_2(count),
+        block=power_of_two(count),
         num_warps=4,
     )
 
@@ -212,6 +213,6 @@ def finish_build(name: str, vocab: int, parts: int, ceiling: Ceiling) -> Build:
             **dict.fromkeys(("winners", "tokens", "rounds"), "*i32"),
             "count": "i32",
         },
-        constants={"parts": parts, "vocab": vocab, "block": next_power_of_2(parts)},
+        constants={"parts": parts, "vocab": vocab, "block": power_of_two(parts)},
         ceilings=dict.fromkeys((80, 90), ceiling),
     )

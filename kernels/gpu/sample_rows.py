@@ -12,8 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..drawn import Drawn, Filters
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid, tiles
+from .launch import on_grid, tiles
 from .row_filter import race_before, ranked_before, top_mass
 from .row_parts import Parts, finish, finish_build, race_scale, row_mass, row_winner, write_parts
 
@@ -187,7 +188,7 @@ def sample_rows(
             parts=count,
             vocab=vocab,
             columns=columns,
-            block=next_power_of_2(count),
+            block=power_of_two(count),
             shift=16 if logits.dtype == torch.bfloat16 else 0,
             num_warps=FILTER_WARPS,
         )
@@ -234,7 +235,7 @@ def builds() -> list[Build]:
                     **dict.fromkeys(("min_p", "logprobs", "lse"), "*fp32"),
                     **dict.fromkeys(("tokens", "rounds"), "*i32"),
                 },
-                constants={**constants, "block": next_power_of_2(parts), "shift": shift},
+                constants={**constants, "block": power_of_two(parts), "shift": shift},
                 ceilings=dict.fromkeys((80, 90), Ceiling(registers=120, shared_bytes=128)),
                 warps=FILTER_WARPS,
                 divisible=("stride",),

@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ..speculated import Walked
+from ..work import power_of_two
 from .build import Build, Ceiling
-from .launch import next_power_of_2, on_grid
+from .launch import on_grid
 
 
 @triton.jit(do_not_specialize=["stride"])
@@ -77,8 +78,8 @@ def tree_walk(
             out.lengths,
             width,
             depth=depth,
-            block=next_power_of_2(width),
-            steps=next_power_of_2(depth),
+            block=power_of_two(width),
+            steps=power_of_two(depth),
             num_warps=1,
         )
     return out

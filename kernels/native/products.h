@@ -84,6 +84,7 @@ inline void accumulate(
     const uint32_t* left, int64_t left_stride, const uint32_t* const (&right)[kVectors], int64_t stride, int depth,
     Floats (&sums)[kQueries][kVectors]) {
   constexpr int kAtOnce = kPartLanes < 16 && kQueries > 6 ? kQueries / 2 : kQueries;
+  static_assert(kQueries % kAtOnce == 0, "queries are taken in equal shares");
   constexpr int kWidth = width_of(kAtOnce, kVectors * kParts);
   for (int q = 0; q < kQueries; q += kAtOnce)
     for (int part = 0; part < kVectors * kParts; part += kWidth)

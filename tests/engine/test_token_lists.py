@@ -42,19 +42,23 @@ def test_the_last_grants_go_by_order_whenever_the_others_began_to_wait(turns, le
     """Waiters that began at different times ask again at different times: that must not decide."""
     orders = [(0, i) for i in range(len(turns))]
     shuffle.shuffle(orders)
-    gate, granted = Gate(left), []
+    gate, granted, awake = Gate(left), [], []
 
-    async def wait(lists: TokenLists, order: tuple[int, ...], turn: int) -> None:
+    async def wait(lists: TokenLists, order: tuple[int, ...], turn: int, all_ask: anyio.Event) -> None:
         await anyio.sleep(turn * ASK_AGAIN_S / 3)
+        awake.append(order)
+        if len(awake) == len(turns):
+            all_ask.set()  # however late this machine wakes the last of them: it asks before others run
         if await lists._granted(gate, WORK, order):
             granted.append(order)
 
     async def main() -> None:
         lists: TokenLists = TokenLists()
+        all_ask = anyio.Event()
         async with anyio.create_task_group() as group:
             for order, turn in zip(orders, turns, strict=True):
-                group.start_soon(wait, lists, order, turn)
-            await anyio.sleep(3 * ASK_AGAIN_S)
+                group.start_soon(wait, lists, order, turn, all_ask)
+            await all_ask.wait()
             gate.open = True
             if notified:
                 lists.notify()

@@ -21,11 +21,11 @@ from ....engine.text.stop import StopRule
 from ....kernels import bounds
 from ....kernels.attention import HeadShape
 from ....kernels.dispatch import make_attention
-from ....kernels.linear import ROW_TILE
+from ....kernels.linear import ROW_TILE, whole_tiles
 from ....kernels.noise import Purpose
 from ....kernels.tables import RowSpan
 from .head_operands import keys_for
-from .models import model_of, whole_tiles
+from .models import model_of
 from .rows import Goal, Row, rated, timed
 from .setting import Setting
 from .spans import best_of, shuffled, tree_of, unshared
@@ -120,7 +120,7 @@ class _Step:
         planned = self._attention.plan(spans)
         self.tree = tree_of(spans, size, planned.by_window[None].work.slots)
         self._decoder, self._tile = decoder, ROW_TILE if deterministic else None
-        padded = count + (-count % ROW_TILE if deterministic else 0)
+        padded = whole_tiles(count, self._tile)
         places = torch.tensor([span.start for span in spans], device=setting.device)
         tables = torch.tensor([span.blocks[span.start // size] for span in spans], device=setting.device)
         slots = self._cache.slots(tables, places % size)
@@ -146,7 +146,7 @@ def _measured(setting: Setting, model: LoadedModel, *, shared: bool) -> _Run:
     sizes, size = setting.sizes, setting.sizes.page
     each = -(-(sizes.prompt + sizes.new + _WARM_UP) // size) + 1
     blocks = 2 + each * sizes.branches
-    most = whole_tiles(max(sizes.branches, min(sizes.prompt, _MOST_ROWS)))
+    most = max(sizes.branches, min(sizes.prompt, _MOST_ROWS))
     runner = Runner(model, blocks, block_size=size, max_rows=most, recorder=setting.make_recorder())
     hosted = EngineModel(
         info=model.info,

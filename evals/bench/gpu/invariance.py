@@ -9,7 +9,7 @@ from torch import Tensor
 from ....engine.exec.runner import Runner
 from ....engine.protocol import SeqId
 from .growth import Growth
-from .models import model_of, whole_tiles
+from .models import model_of
 from .rows import Row, held
 from .setting import Setting
 
@@ -59,7 +59,7 @@ class _Bench:
             self._blocks,
             block_size=size,
             deterministic=True,
-            max_rows=whole_tiles(self.prompt + sizes.together),
+            max_rows=self.prompt + sizes.together,
             recorder=setting.make_recorder(),
         )
 

@@ -9,7 +9,6 @@ from ....engine.exec.passes import EagerPasses, Passes
 from ....engine.exec.recorded import Recorder
 from ....engine.exec.runner import Runner
 from ....engine.models.open import LoadedModel
-from ....kernels.linear import ROW_TILE
 from ..random_model import random_model
 from .setting import Setting
 
@@ -49,8 +48,3 @@ def model_of(
     """A random model on the setting's device, with `layers` layers where they are given."""
     chosen = dict(fields) if layers is None else {**fields, "num_hidden_layers": layers}
     return random_model(chosen, dtype=dtype, device=setting.device, max_model_len=positions)
-
-
-def whole_tiles(rows: int) -> int:
-    """`rows` rounded up to what the deterministic mode pads steps to."""
-    return rows + -rows % ROW_TILE

@@ -9,7 +9,7 @@ from ....engine.exec.runner import Runner
 from ....engine.protocol import SeqId
 from ....engine.sampling.params import SamplingParams
 from .growth import Compared, Growth
-from .models import Counting, EagerRunner, model_of, whole_tiles
+from .models import Counting, EagerRunner, model_of
 from .rows import Row, checked, held
 from .setting import Setting
 
@@ -57,7 +57,7 @@ class _Pair:
         self.branches = min(6, setting.sizes.branches)
         self._blocks = 1 + (self.branches + 1) * -(-self._longest // size)
         self.recorder = Counting(setting.make_recorder())
-        most = whole_tiles(max(self._prompt, self.branches))
+        most = max(self._prompt, self.branches)
         shared = {"block_size": size, "deterministic": deterministic, "max_rows": most}
         models = [model_of(setting, fields, dtype, self._longest, layers) for _ in range(2)]
         eager = EagerRunner(models[0], self._blocks, **shared)

@@ -1,16 +1,22 @@
 """The runner on plans made by hand: copies, kept rows, the trash block, scores."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from branchwise.engine.exec.cache import bytes_per_block
 from branchwise.engine.exec.runner import Runner
 from branchwise.engine.models.open import LoadedModel, open_model
 from branchwise.engine.protocol import SeqId
 from branchwise.engine.sampling.params import GREEDY, SamplingParams
 from branchwise.engine.sched.plan import Copy, KeptSample, ModelPlan, Sample, Span
 from support.driving import decode, run, scored_logprobs, table
+from support.recording import FakeRecorder
 from support.tiny import save_model
+from torch.overrides import TorchFunctionMode
 
 TOKENS = [(37 * i * i + 11 * i + 5) % 250 for i in range(200)]
 SAMPLED = SamplingParams(temperature=0.9)
@@ -185,8 +191,9 @@ def test_mixed_steps_equal_lonely_ones(runner: Runner) -> None:
 
 def test_kv_bytes_and_limits(model: LoadedModel) -> None:
     runner = Runner(model, 8, max_rows=16)
-    assert runner.kv_bytes_per_block == 3 * 2 * 2 * 16 * 16 * 4
-    assert runner.kv_bytes_per_block * 8 == runner.cache.blocks.numel() * 4
+    block_bytes = bytes_per_block(model.decoder.shape, 16, torch.float32)
+    assert block_bytes == 3 * 2 * 2 * 16 * 16 * 4
+    assert block_bytes * 8 == runner.cache.blocks.numel() * 4
     with pytest.raises(ValueError, match="a step of 17 rows exceeds max_rows 16"):
         _prefill(runner, TOKENS[:17], (1, 2))
 
@@ -205,3 +212,38 @@ def test_the_reference_family_loads_and_scores() -> None:
     span = Span(SeqId(1), 0, tuple(tokens), table(1, len(tokens)), 0, reward_at=(len(tokens) - 1,))
     (scores,) = run(Runner(opened, 8, deterministic=True), span).scores
     assert 0.0 <= scores.rewards[0] <= 1.0
+
+
+def test_all_work_of_a_runner_is_on_its_device(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton launches on the thread's current GPU, whatever the tensors are on: with the second GPU of a
+    machine all kernels would run on the first."""
+    inside: list[torch.device] = []
+    outside: list[str] = []
+
+    @contextmanager
+    def on_device(device: torch.device) -> Iterator[None]:
+        inside.append(device)
+        yield
+        inside.pop()
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if inside != [model.decoder.device]:
+                outside.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr("branchwise.engine.exec.runner.on_device", on_device)
+    tokens, blocks = tuple(TOKENS[:20]), table(1, 20)
+    spans = (Span(SeqId(1), 0, tokens, blocks, 0, logprob_at=(3, 4), targets=(5, 6), keep_logits=True),)
+    later = ModelPlan(
+        model="policy",
+        spans=(Span(SeqId(2), 20, (7,), (1, 9), 20, samples=(_sample(2, 42, 21),)),),
+        copies=(Copy(2, 9),),
+        kept_samples=(KeptSample(SeqId(1), _sample(9, 42, 20)),),
+        forget=(SeqId(5),),
+    )
+    with Watched():
+        runner = Runner(model, 60, recorder=FakeRecorder())
+        runner.execute(ModelPlan(model="policy", spans=spans))
+        runner.execute(later)
+    assert (outside, inside) == ([], [])

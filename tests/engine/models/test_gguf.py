@@ -9,8 +9,9 @@ import pytest
 import torch
 from branchwise.engine.errors import ModelLoadError
 from branchwise.engine.exec.runner import Runner
-from branchwise.engine.models.gguf import dequantised_bytes, to_transformers
+from branchwise.engine.models.gguf import dequantised_bytes, open_gguf, to_transformers
 from branchwise.engine.models.open import LoadedModel, open_model
+from structlog.testing import capture_logs
 from support.driving import scored_logprobs
 from support.ggml import write_gguf
 from support.tiny import save_model
@@ -38,7 +39,25 @@ def test_equals_the_folder_it_was_made_of(tmp_path: Path, family: str) -> None:
     tokenizer = model.info.tokenizer
     assert tokenizer.encode("Añb <think>x") == original.info.tokenizer.encode("Añb <think>x")
     assert model.info.profile == original.info.profile
-    assert dequantised_bytes(path) >= 4 * model.info.cost.block_params
+    assert dequantised_bytes(open_gguf(path)) >= 4 * model.info.cost.block_params
+
+
+def test_what_the_weights_will_take_is_told_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = _made(tmp_path, "Llama")
+    megabytes = round(dequantised_bytes(open_gguf(path)) / 1e6, 1)
+
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("branchwise.engine.models.gguf._tensors", full)
+    with capture_logs() as events, pytest.raises(ModelLoadError):
+        open_model(path)
+    assert [(one["event"], one["file"], one["megabytes"]) for one in events] == [
+        ("dequantising", "model.gguf", megabytes)
+    ]
+    assert megabytes == pytest.approx(original.weights_bytes / 1e6, abs=0.2)
 
 
 def test_quantised_weights_stay_close(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import pytest
 from branchwise.engine.errors import ModelLoadError
-from branchwise.engine.models.gguf import dequantised_bytes
+from branchwise.engine.models.gguf import dequantised_bytes, open_gguf
 from branchwise.engine.models.gguf_header import MAX_ARRAY_ELEMENTS, check_header
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_a_claim_beyond_the_file_is_refused(claim, count: int, tmp_path: Path) -
     path.write_bytes(claim(count))
     line = r"claims\.gguf is no GGUF file, or is cut short \(\d+ bytes: .+\)$"
     with pytest.raises(ModelLoadError, match=line):
-        dequantised_bytes(path)
+        dequantised_bytes(open_gguf(path))
 
 
 def test_more_array_elements_than_any_vocabulary_are_refused(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_all_that_the_format_has_is_let_through(endianess: gguf.GGUFEndian, tmp_
     writer.write_tensors_to_file()
     writer.close()
     check_header(path)
-    assert dequantised_bytes(path) == 0
+    assert dequantised_bytes(open_gguf(path)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_large_number_anywhere_in_the_header_takes_no_more_memory(whole: bytes
         path.write_bytes(whole[:place] + written + whole[place + size :])
         tracemalloc.start()
         try:
-            dequantised_bytes(path)
+            dequantised_bytes(open_gguf(path))
         except ModelLoadError:
             ...
         finally:

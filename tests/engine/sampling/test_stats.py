@@ -6,7 +6,7 @@ import pytest
 import torch
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.sampling.sampler import Sampler, Token
-from branchwise.engine.sampling.stats import alternatives, token_stats
+from branchwise.engine.sampling.stats import Sureness, alternatives, completed_stats, token_stats
 from branchwise.engine.sampling.target import Draw
 from msgspec.structs import replace
 from support.sampling import token_stats as stated_stats
@@ -49,6 +49,22 @@ def test_large_rows_follow_the_definitions() -> None:
     found = token_stats(list(logits), [20, 1, 100])
     for row, k, one in zip(logits.double().tolist(), [20, 1, 100], found, strict=True):
         assert one == pytest.approx(stated_stats(row, k), rel=1e-4)
+
+
+@pytest.mark.parametrize("shift", [0.0, 40.0, -40.0])
+def test_statistics_that_a_kernel_began_are_completed_to_the_same(shift: float) -> None:
+    logits = torch.randn(4, 300, generator=torch.Generator().manual_seed(6)) * 3 + shift
+    logits[2, 100:] = float("-inf")
+    counts = [20, 1, 150, 999]
+    expected = token_stats(list(logits), counts)
+    entropy, certainty, _ = torch.tensor(expected).T
+    found = completed_stats(Sureness(entropy, certainty), logits.logsumexp(-1), logits, counts)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=2e-5)
+    alone = completed_stats(
+        Sureness(entropy[1:2], certainty[1:2]), logits[1:2].logsumexp(-1), logits[1:2], [1]
+    )
+    assert alone == found[1:2]
 
 
 def test_an_impossible_token_makes_self_certainty_infinite_and_nothing_else() -> None:

@@ -116,6 +116,20 @@ def test_keys_by_descriptors() -> None:
     check(step, tma=True)
 
 
+@pytest.mark.parametrize("tma", [False, True], ids=["pointers", "descriptors"])
+def test_what_an_earlier_owner_left_behind_the_last_key_is_loaded_only_where_it_says_so(tma: bool) -> None:
+    """Blocks are cleared when they are started, unless the attention masks its loads."""
+    step = make_step(branches([3], [2, 1], 5, 32), 4, 2, 32, 32, torch.bfloat16)
+    step.kv[:, 0] = 0
+    attention = item_attention(step, triton=True, tma=tma)
+    expected = run_step(step, attention)
+    for span in step.spans:
+        step.kv[:, span.blocks[-1], :, span.start % 32 + 1 :] = float("nan")
+    found = run_step(step, attention)
+    equal = all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    assert equal == attention.masks_loads == (not tma)
+
+
 def test_an_empty_item_and_rows_without_slots_leave_zeros() -> None:
     step = make_step([RowSpan(20, 1, (1, 2)), RowSpan(9, 1, (3,))], 4, 2, 16, 16)
     attention = item_attention(step, triton=True)

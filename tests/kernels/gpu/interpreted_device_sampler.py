@@ -8,6 +8,7 @@ from branchwise.engine.models.fused import fused_rows
 from branchwise.engine.sampling.device_sampler import DeviceSampler
 from branchwise.engine.sampling.drafting import Proposal
 from branchwise.engine.sampling.params import SamplingParams
+from branchwise.engine.sampling.rules import row_rules
 from branchwise.engine.sampling.sampler import NoToken, Sampler, Token
 from branchwise.engine.sampling.target import Draw
 from branchwise.kernels.triton_drawing import TritonDrawing
@@ -58,6 +59,45 @@ def test_mixed_draws_their_logprobs_and_details():
             assert isinstance(other, Token)
             assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
             assert (one.detail is None) == (other.detail is None)
+
+
+def asking(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Token], list[Token]]:
+    """What draws that ask for statistics get of each sampler, under rules and without; the device's must not
+    go through the rows one by one."""
+    torch.manual_seed(5)
+    host, device = samplers()
+    logits = torch.randn(6, VOCAB) * 3
+    params = [SamplingParams(temperature=0.9, top_k=12 * (k % 2), stats_top_k=k) for k in (1, 4, 200, 7)]
+    params += [SamplingParams(logit_bias={3: 4.0, 5: float("-inf")}, stats_top_k=9), SamplingParams()]
+    draws = [
+        Draw(row, 70 + row, 11, one, rules=row_rules(one, (), 0, None)) for row, one in enumerate(params)
+    ]
+    both = []
+    for chosen in (draws[:4], draws):
+        expected = host.draw(logits[: len(chosen)], chosen)
+        with monkeypatch.context() as patch:
+            patch.setattr("branchwise.engine.sampling.telling.token_stats", None)
+            both.append((device.draw(logits[: len(chosen)], chosen), expected))
+    (few, few_expected), (all_of, all_expected) = both
+    return [*few, *all_of], [*few_expected, *all_expected]
+
+
+def test_statistics_are_those_that_the_kernel_found_in_passing(monkeypatch: pytest.MonkeyPatch):
+    for one, other in zip(*asking(monkeypatch), strict=True):
+        assert one.id == other.id
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+        if other.detail is None:
+            assert one.detail is None
+        else:
+            assert one.detail is not None
+            assert one.detail.stats == pytest.approx(other.detail.stats, rel=1e-4, abs=1e-4)
+
+
+def test_what_is_told_of_a_row_has_the_same_bits_beside_one_that_rules_change(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    found, _ = asking(monkeypatch)
+    assert found[:4] == found[4:8]
 
 
 def test_several_draws_of_one_row_and_rows_that_nobody_draws_from():

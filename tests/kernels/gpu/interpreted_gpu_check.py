@@ -1,7 +1,7 @@
 """The sections of the GPU check at tiny shapes in Triton's interpreter: that they run, and find every result
 right, before a GPU is at hand. Times here are of nothing: the timer is a stand-in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from branchwise.evals.bench.gpu import (
 )
 from branchwise.evals.bench.gpu.report import FILE, Report
 from branchwise.evals.bench.gpu.rows import BAD, Outcome, Row
-from branchwise.evals.bench.gpu.sections import SECTIONS, Rows
+from branchwise.evals.bench.gpu.sections import SECTIONS, Rows, Section, chosen
 from branchwise.evals.bench.gpu.setting import Setting, Sizes
 from branchwise.evals.bench.gpu.timer import Unmeasured
 from branchwise.kernels.bounds import Machine, Shape
@@ -73,6 +73,10 @@ TINY = Sizes(
 )
 
 
+LONG_S = 3600.0
+"""No test may depend on how fast the interpreter is."""
+
+
 class Once:
     """Implements `Timer`: runs the work, and says that it took a second."""
 
@@ -100,6 +104,11 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Setting:
     )
 
 
+def unhurried(only: Sequence[str]) -> list[Section]:
+    """The sections, with as much time as this machine needs."""
+    return [replace(section, seconds=LONG_S) for section in chosen(only)]
+
+
 def found_right(rows: Rows, setting: Setting) -> list[Row]:
     found = list(rows(setting))
     assert found
@@ -111,8 +120,9 @@ def test_a_run_prints_its_table_and_saves_its_rows(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(run, "cuda_setting", lambda device: setting)
+    monkeypatch.setattr(run, "chosen", unhurried)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "no GPU at all")
-    assert run.run_check(["layers"], tmp_path, 200.0, tmp_path / "unused.py") == 0
+    assert run.run_check(["layers"], tmp_path, LONG_S, tmp_path / "unused.py") == 0
     report = msgspec.json.decode((tmp_path / FILE).read_bytes(), type=Report)
     assert {row.section for row in report.rows} == {"machine", "layers are right", "layers"}
     printed = capsys.readouterr().out
@@ -121,8 +131,8 @@ def test_a_run_prints_its_table_and_saves_its_rows(
         [row for row in report.rows if row.section == "layers are right"]
     )
     monkeypatch.setattr(right_layers, "gate_rows", lambda both, out: out.zero_())
-    assert run.run_check(["layers are right"], tmp_path, 200.0, tmp_path / "unused.py") == 1
-    assert run.run_check(["nothing of this name"], tmp_path, 200.0, tmp_path / "unused.py") == 2
+    assert run.run_check(["layers are right"], tmp_path, LONG_S, tmp_path / "unused.py") == 1
+    assert run.run_check(["nothing of this name"], tmp_path, LONG_S, tmp_path / "unused.py") == 2
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from branchwise.kernels.fixed_linear import FixedLinear
 from branchwise.kernels.gpu.matmul import multiply, tile_for
 from branchwise.kernels.plain import matmul as plain
 from branchwise.kernels.scratch import Scratch
+from branchwise.kernels.triton_linear import TritonLinear
 from support.closeness import relative_error
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 6e-3}
@@ -92,6 +93,20 @@ def test_results_lie_where_they_were_asked_for() -> None:
     assert linear(x, None, work).data_ptr() == work.take("product", (5, 40), torch.float32).data_ptr()
     assert linear.added(x, residual).data_ptr() == residual.data_ptr()
     assert linear.wide(x).data_ptr() == linear.wide(x[:2]).data_ptr()
+
+
+@DTYPES
+def test_wide_products_of_any_number_of_rows_lie_in_one_memory(dtype: torch.dtype) -> None:
+    x, weight, bias, _ = operands(32, 40, 5, dtype)
+    linear = TritonLinear(weight, bias)
+    exact = x.double() @ weight.double().T + bias
+    places = {linear.wide(x).data_ptr()}
+    for rows, row_tile in ((1, None), (3, 16), (5, 16), (5, None)):
+        found = linear.wide(x[:rows], row_tile)
+        places.add(found.data_ptr())
+        assert found.dtype == torch.float32
+        assert relative_error(found, exact[:rows]) < TOLERANCE[dtype]
+    assert len(places) == 1
 
 
 def test_no_rows_are_no_product() -> None:
