@@ -218,3 +218,11 @@ def test_a_watcher_that_fails_costs_the_search_nothing(fails_on: type[Event], re
     assert len(solution.candidates) == 4
     if reproducible:
         assert outside_engine(solution) | {"notes": []} == outside_engine(run()) | {"notes": []}
+
+
+@pytest.mark.parametrize("max_tokens", [0, -3])
+def test_a_longest_candidate_without_a_token_is_refused_before_anything_runs(max_tokens: int) -> None:
+    engine = scripted()
+    with pytest.raises(UsageError, match=rf"^option max_tokens={max_tokens}: give a number above 0"):
+        solve(engine, Samples(n=2), max_tokens=max_tokens)
+    assert engine.tokens_sampled == 0
