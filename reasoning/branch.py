@@ -1,7 +1,8 @@
 """One live path of a search: a trail of steps on the engine's sequences."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import anyio.lowlevel
 
@@ -221,15 +222,10 @@ class SearchBranch:
             raise UsageError(f"extend(max_tokens={max_tokens}): give 1 or more")
         if self.model != self.run.policy and model == "policy":
             model = self.model
-        self.busy = True
-        try:
+        with self._at_work(), self.run.until_closed():
             sampling = self.run.telling(sampling or self.run.sampling)
             leg = Leg(sampling, model, tuple(stop), for_model(method, model))
-            with self.run.until_closed():
-                return await extend_branch(self, until, max_tokens, leg)
-        finally:
-            self.busy = False
-            self.run.touch()
+            return await extend_branch(self, until, max_tokens, leg)
 
     async def conclude(self, *, max_tokens: int | None = None) -> Step:
         self.check_idle("conclude")
@@ -238,14 +234,16 @@ class SearchBranch:
             return Step(tokens=(), text="", stop=Stop.ANSWER)
         if not self.answering:
             self._drop_unfinished_step()
-            forced = await end_thinking(self)
+            with self._at_work():
+                forced = await end_thinking(self)
             if forced.stop is not Stop.STOP:
                 return forced
         return await self.extend(Until.ANSWER, max_tokens=max_tokens)
 
     async def append(self, content: str | Sequence[int]) -> Step:
         self.check_idle("append")
-        return await append_to(self, content)
+        with self._at_work():
+            return await append_to(self, content)
 
     def truncate(self, position: int) -> None:
         self.check_idle("truncate")
@@ -272,13 +270,8 @@ class SearchBranch:
         if verifier is None:
             await anyio.lowlevel.checkpoint()
             return Score(value=None, detail="no verifier")
-        self.busy = True
-        try:
-            with self.run.until_closed():
-                return await score_branch(self, verifier)
-        finally:
-            self.busy = False
-            self.run.touch()
+        with self._at_work(), self.run.until_closed():
+            return await score_branch(self, verifier)
 
     def prune(self, reason: str) -> None:
         if not self.live:
@@ -302,10 +295,24 @@ class SearchBranch:
 
     def check_idle(self, verb: str) -> None:
         """Raises `HandleError` where the branch is pruned or busy."""
-        if not self.live:
-            raise HandleError(f"{verb} on branch {self.id}: it was pruned")
+        self.check_live(verb)
         if self.busy:
             raise HandleError(f"{verb} on branch {self.id}: it is busy; await what runs on it first")
+
+    def check_live(self, verb: str) -> None:
+        """Raises `HandleError` where the branch is pruned."""
+        if not self.live:
+            raise HandleError(f"{verb} on branch {self.id}: it was pruned")
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Nothing else may be done on the branch inside the block."""
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+            self.run.touch()
 
     def seed_on(self, model: str) -> int:
         """What seeds `model` on this branch. A step that another model drafts has noise of its own: were it

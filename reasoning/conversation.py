@@ -100,7 +100,7 @@ class Conversation:
 
     async def _continue(self, text: str, conclusion: str) -> None:
         messages = (*self.messages, Message("user", text), Message("assistant", conclusion))
-        if self._kept.positions is not None:
+        if self._kept.positions is not None and not self._closed:
             await self._kept.keep(self._prefix(Problem(text="", system=self.system, messages=messages)))
         self.messages = messages
 

@@ -38,6 +38,7 @@ async def force(
     run, phase = branch.run, branch.told.phase
     run.touch()
     await anyio.lowlevel.checkpoint()
+    branch.check_live("append")
     tokens = tuple(branch.tokenizer.encode(content) if isinstance(content, str) else content)
     _check_content(branch, tokens)
     if not tokens:

@@ -26,6 +26,7 @@ from .pairing import (
 from .prompting import Prompt, make_prompt, read_problem
 from .run import Run
 from .settle import Settler
+from .shared import check_limits
 from .source import ModelSource
 from .speculating import checked_speculate
 from .stepping import parse_step
@@ -128,6 +129,7 @@ class RunMaker:
             check_verifier(chosen, backend, oracle=oracle)
         check_reads(chosen, self._source, backend)
         check_budget(budget, backend)
+        check_limits("option", max_tokens=max_tokens)
         sampling = sampling or info.sampling
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=_checked_temperature(temperature))

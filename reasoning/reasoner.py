@@ -156,8 +156,8 @@ class Reasoner:
 
         `namespace`: no KV is shared with another one. Rows of the engine are shared fairly between tenants:
         the `tenant`, else the namespace; within one, a higher `priority` goes first. `on_event` is called
-        with each event, with `deltas` also as text comes (`Wrote`). `interrupt` ends the search with reason
-        cancelled.
+        with each event, with `deltas` also as text comes (`Wrote`); what it raises is told in the notes, and
+        the search goes on. `interrupt` ends the search with reason cancelled.
 
         Cancelling the call raises, after all branches were pruned. Raises `UsageError`, `CapabilityError`.
         """

@@ -22,6 +22,7 @@ from .budget import Budget
 from .clock import Clock, LogicalClock, Path, Ticket, WallClock
 from .electorate import Electorate
 from .events import Event
+from .failure import said
 from .graph import SearchGraph
 from .kv import KvHolder, OwnedKv, Room
 from .ledger import Cap, Ledger
@@ -129,6 +130,7 @@ class Run:
             settler.register(self.rest, self)
         self._thread = threading.get_ident()
         self._on_event = on_event
+        self._watcher_failed = False
         self.deltas = deltas and on_event is not None
         """Whether somebody watches the text as it comes (`told.Told`)."""
         self._holders: dict[Path, KvHolder] = {}
@@ -224,10 +226,19 @@ class Run:
             self.rest.touch()
 
     def emit(self, event: Callable[..., Event], **fields: Any) -> None:
-        """Send an event to whoever watches."""
-        if self._on_event is not None:
-            spent = {"tokens_spent": self.ledger.tokens_spent, "flops_spent": self.ledger.flops_spent}
-            self._on_event(event(problem_id=self.problem_id, **spent, kv_owned=self.kv.owned, **fields))
+        """Send an event to whoever watches. A watcher that fails costs the search nothing: the first failure
+        is noted."""
+        if self._on_event is None:
+            return
+        spent = {"tokens_spent": self.ledger.tokens_spent, "flops_spent": self.ledger.flops_spent}
+        told = event(problem_id=self.problem_id, **spent, kv_owned=self.kv.owned, **fields)
+        try:
+            self._on_event(told)
+        except Exception as error:
+            if not self._watcher_failed:
+                self._watcher_failed = True
+                self.notes.append(f"on_event failed: {said(error)}")
+                log.warning("on_event failed", reason=said(error), exc_info=error)
 
     @property
     def watched(self) -> bool:

@@ -65,7 +65,8 @@ class SolveStream:
                 raise self._error
             if self.ended:
                 raise StopAsyncIteration
-            self._arrived = anyio.Event()
+            if self._arrived.is_set():  # else another reader waits for it already
+                self._arrived = anyio.Event()
             await self._arrived.wait()
         return self._events.popleft()
 
@@ -94,7 +95,8 @@ async def open_stream(
     """Run `solve(**options)` beside the block, which reads its events; leaving the block cancels what still
     runs.
 
-    `on_event` hears of each event, too, and `interrupt` stops the search as `SolveStream.stop` does.
+    `on_event` hears of each event, too, and `interrupt` stops the search as `SolveStream.stop` does. Behind
+    the block a stream that was left early raises `UsageError` to whoever still reads it.
     """
     interrupt = interrupt or anyio.Event()
     stream = SolveStream(interrupt)
@@ -111,12 +113,16 @@ async def open_stream(
         except Exception as error:  # raised where the events are read
             stream.end(error)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(run)
-        try:
-            yield stream
-        except Exception as error:  # raised below: a task group would wrap it
-            failure = error
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            try:
+                yield stream
+            except Exception as error:  # raised below: a task group would wrap it
+                failure = error
+            group.cancel_scope.cancel()
+    finally:
+        if not stream.ended:
+            stream.end(UsageError("the stream was left before its search ended: read it inside its block"))
     if failure is not None:
         raise failure

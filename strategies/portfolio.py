@@ -57,6 +57,7 @@ class _Race:
         self._best: dict[str, Branch] = {}
         self._inside: dict[str, Search] = {}
         self._stops: dict[str, anyio.CancelScope] = {}
+        self._beaten: set[str] = set()
 
     async def run(self, lane: Branch) -> None:
         """Let the lane's member search in its share."""
@@ -71,7 +72,10 @@ class _Race:
                 await member.run(inside)
 
     async def finished(self, lane: Branch) -> str | None:
-        """Take the result of a member that ended; why the race is over, None where it goes on."""
+        """Take the result of a member that ended; why the race is over, None where it goes on. A member that
+        was beaten has not finished: it agrees with nobody."""
+        if lane.id in self._beaten:
+            return None
         self.done.append(lane)
         best = self._incumbent(lane)
         if best is None:
@@ -100,10 +104,11 @@ class _Race:
         if best.score is None or self.rules.margin is None:
             return
         for lane in self.lanes:
-            own = None if lane in self.done else self._incumbent(lane)
+            own = None if lane in self.done or lane.id in self._beaten else self._incumbent(lane)
             if own is None or own.score is None or own.score >= best.score - self.rules.margin:
                 continue
             self.search.note(f"portfolio: {self._named(lane)} is beaten", score=own.score, by=best.score)
+            self._beaten.add(lane.id)
             self._stops[lane.id].cancel()
 
     def _named(self, lane: Branch) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..engine.sampling.params import SamplingParams
-from ..engine.text.stop import Until
+from ..engine.text.stop import Stop, Until
 from ..verifiers.answer import canonical, extract_answer
 from ..verifiers.problem import Problem
 from .base import Branch, Search
@@ -80,7 +80,9 @@ async def probe(search: Search, branch: Branch, suffix: str | None) -> Probed | 
         return None
     (fork,) = branch.fork(1)
     async with search.phase("probe", tokens=needed):
-        await fork.append(text)
+        if (await fork.append(text)).stop is Stop.BUDGET:
+            fork.prune("probe: not covered")
+            return None
         if suffix is None:
             step = await fork.extend(Until.ANSWER, max_tokens=PROBE_TOKENS, sampling=PROBE_SAMPLING)
             answer = fork.answer if fork.complete else None

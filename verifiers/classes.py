@@ -7,12 +7,9 @@ members equals each of the other's, and the classes are the same for any order o
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from .answer import canonical
 from .answer_type import AnswerType
 from .compare import compare
-from .vote import Ballot
 
 CLASSES_MAX = 32
 """With more distinct keys than this only equal keys are one class: pairs grow as the square."""
@@ -34,11 +31,6 @@ def equivalence_classes(
             spelling[key] = min(answer, spelling.get(key, answer))
     merged = _merged(spelling, same or (lambda first, second: compare(first, second, kind).equal))
     return [None if key is None else merged[key] for key in keys]
-
-
-def reclassed(ballots: Sequence[Ballot], classes: Sequence[str | None]) -> list[Ballot]:
-    """The ballots with their classes for keys."""
-    return [msgspec.structs.replace(ballot, key=name) for ballot, name in zip(ballots, classes, strict=True)]
 
 
 def _merged(spelling: dict[str, str], same: Same) -> dict[str, str]:

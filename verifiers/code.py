@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,8 @@ _START = (
 CPU_FACTOR = 4
 """How much more CPU time a program may use than one that is known to be right."""
 _REFERENCE_CPU_S = 300
+_LOOK_S = 0.05
+"""Seconds between two looks at whether a verdict is still wanted."""
 
 _CPU_KILLS = (-signal.SIGXCPU, 128 + signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGKILL)
 
@@ -68,6 +71,9 @@ class CodeResult(msgspec.Struct, frozen=True):
     cpu_s: float | None = None
 
 
+_UNWANTED = CodeResult(None, "nobody waits for the verdict")
+
+
 class _Verdict(msgspec.Struct):
     nonce: str
     passed: bool
@@ -85,35 +91,42 @@ def run_tests(
     limits: Limits | None = None,
     sandbox: Sandbox | None = None,
     reference: str | None = None,
+    unwanted: threading.Event | None = None,
 ) -> CodeResult:
     """Whether the program meets its tests. Blocks, up to a few times `limits.wall_s`; call it off the event
     loop.
 
     `reference` is a program known to be right: where `program` runs out of CPU time, it may use `CPU_FACTOR`
-    times as much as that one does on this machine, if that is more. Raises `CapabilityError` where `sandbox`
-    is None and the system has none.
+    times as much as that one does on this machine, if that is more. `unwanted` is set where nobody waits for
+    the verdict any more: what runs is killed, and there is none. Raises `CapabilityError` where `sandbox` is
+    None and the system has none.
     """
     limits = limits or Limits()
     sandbox = sandbox or open_sandbox()
+    unwanted = unwanted or threading.Event()
     with _turns.beside_others() as turn:
-        result = _run_once(program, tests, limits, sandbox)
+        result = _run_once(program, tests, limits, sandbox, unwanted)
     if result.timed_out and turn.had_company:
         with _turns.alone():
-            result = _run_once(program, tests, limits, sandbox)
+            result = _run_once(program, tests, limits, sandbox, unwanted)
     if result.timed_out and result.passed is False and reference is not None:
-        wider = relative_limits(cpu_seconds(reference, tests, sandbox=sandbox), limits)
+        known = cpu_seconds(reference, tests, sandbox=sandbox, unwanted=unwanted)
+        wider = relative_limits(known, limits)
         if wider.cpu_s > limits.cpu_s:
             with _turns.alone():
-                result = _run_once(program, tests, wider, sandbox)
+                result = _run_once(program, tests, wider, sandbox, unwanted)
     return result
 
 
-def cpu_seconds(program: str, tests: CodeTests, *, sandbox: Sandbox | None = None) -> float | None:
+def cpu_seconds(
+    program: str, tests: CodeTests, *, sandbox: Sandbox | None = None, unwanted: threading.Event | None = None
+) -> float | None:
     """The CPU time that a trusted program takes for its tests on this machine, alone; None where it does not
-    pass them. Blocks and raises as `run_tests` does."""
+    pass them. Blocks, ends early and raises as `run_tests` does."""
     limits = Limits(cpu_s=_REFERENCE_CPU_S, wall_s=2.0 * _REFERENCE_CPU_S)
+    sandbox = sandbox or open_sandbox()
     with _turns.alone():
-        result = _run_once(program, tests, limits, sandbox or open_sandbox(), measured=True)
+        result = _run_once(program, tests, limits, sandbox, unwanted or threading.Event(), measured=True)
     return result.cpu_s if result.passed else None
 
 
@@ -126,8 +139,16 @@ def relative_limits(reference_cpu_s: float | None, least: Limits) -> Limits:
 
 
 def _run_once(
-    program: str, tests: CodeTests, limits: Limits, sandbox: Sandbox, *, measured: bool = False
+    program: str,
+    tests: CodeTests,
+    limits: Limits,
+    sandbox: Sandbox,
+    unwanted: threading.Event,
+    *,
+    measured: bool = False,
 ) -> CodeResult:
+    if unwanted.is_set():
+        return _UNWANTED
     nonce = secrets.token_hex(16)
     order = msgspec.json.encode(
         {
@@ -146,11 +167,28 @@ def _run_once(
         ours.close()
         theirs.close()
         _feed(candidate, program.encode(errors="replace"))
+        output = _output(referee, order, deadline_s, unwanted)
+        if output is not None:
+            return _result(output, nonce, candidate, limits)
+    if unwanted.is_set():
+        return _UNWANTED
+    return CodeResult(None, f"no verdict within {limits.wall_s:g} s", timed_out=True)
+
+
+def _output(
+    referee: subprocess.Popen[bytes], order: bytes, deadline_s: float, unwanted: threading.Event
+) -> bytes | None:
+    """All that the referee says; None at the deadline (monotonic clock), or where it is not wanted."""
+    given: bytes | None = order
+    while not unwanted.is_set():
+        left_s = max(0.0, deadline_s - time.monotonic())
         try:
-            output, _ = referee.communicate(order, timeout=max(0.0, deadline_s - time.monotonic()))
+            return referee.communicate(given, timeout=min(left_s, _LOOK_S))[0]
         except subprocess.TimeoutExpired:
-            return CodeResult(None, f"no verdict within {limits.wall_s:g} s", timed_out=True)
-        return _result(output, nonce, candidate, limits)
+            given = None  # it is on its way
+        if not left_s:
+            return None
+    return None
 
 
 def _result(output: bytes, nonce: str, candidate: subprocess.Popen[bytes], limits: Limits) -> CodeResult:

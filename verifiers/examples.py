@@ -3,6 +3,7 @@
 import ast
 import builtins
 import re
+import threading
 import warnings
 from typing import Annotated, Self
 
@@ -60,17 +61,23 @@ class ExamplesVerifier:
 
     async def score(self, candidate: Candidate) -> Score:
         """1 where the program meets all examples, 0 where it does not or is none; None without a text, or
-        without a verdict in time."""
+        without a verdict in time. Cancelled, it kills the program at once."""
         if not candidate.conclusion.strip():
             return Score(detail="no program")
         program = extract_code(candidate.conclusion, self._tests.names[0])
         if program is None:
             return Score(value=0.0, detail="no complete program")
-        result = await anyio.to_thread.run_sync(self._run, f"{self._given}\n{program}\n")
+        unwanted = threading.Event()
+        try:
+            result = await anyio.to_thread.run_sync(
+                self._run, f"{self._given}\n{program}\n", unwanted, abandon_on_cancel=True
+            )
+        finally:
+            unwanted.set()
         return Score(value=None if result.passed is None else float(result.passed), detail=result.detail)
 
-    def _run(self, program: str) -> CodeResult:
-        return run_tests(program, self._tests, limits=self._limits, sandbox=self._sandbox)
+    def _run(self, program: str, unwanted: threading.Event) -> CodeResult:
+        return run_tests(program, self._tests, limits=self._limits, sandbox=self._sandbox, unwanted=unwanted)
 
 
 def shown_tests(text: str) -> CodeTests:

@@ -7,7 +7,7 @@ as its weakest groups. A trace shorter than the window is one group, its plain m
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 TOP_K = 20
 """Most likely tokens that a token's confidence is taken over."""
@@ -15,18 +15,6 @@ WINDOW_TOKENS = 2048
 """Tokens in a group, and in the tail."""
 BOTTOM_SHARE = 0.1
 """Share of the groups that count as the weakest."""
-
-
-def top_k_confidence(logprobs: Iterable[float], k: int = TOP_K) -> float:
-    """-1/k of the sum of the k highest log-probabilities (all, where fewer are given).
-
-    Servers list the sampled token beside the k most likely ones where it is none of them: it does not count.
-    Raises `ValueError` for an empty list.
-    """
-    highest = sorted(logprobs, reverse=True)[:k]
-    if not highest:
-        raise ValueError("confidence of no token: give at least one log-probability")
-    return 0.0 - math.fsum(highest) / len(highest)
 
 
 class GroupConfidence:

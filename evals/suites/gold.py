@@ -26,7 +26,11 @@ class GoldVerifier:
         if candidate.answer is None:
             return Score(detail="no answer")
         grade = await anyio.to_thread.run_sync(
-            self._suite.grade, self._sample, candidate.answer, candidate.conclusion
+            self._suite.grade,
+            self._sample,
+            candidate.answer,
+            candidate.conclusion,
+            abandon_on_cancel=True,  # a search does not outlast its seconds by a grader's
         )
         if grade.correct is None:
             return Score(detail=grade.reason)

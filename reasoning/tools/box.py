@@ -79,6 +79,8 @@ class ToolBox:
                     group.start_soon(one, place, call)
         finally:
             run.outside(-1)
+        if not branch.live:  # pruned while its tools ran
+            return Step(tokens=(), text="", stop=Stop.CANCELLED)
         found = [result for result in results if result is not None]
         for call, result in zip(calls, found, strict=True):
             run.emit(

@@ -1,17 +1,19 @@
 """Mistakes of strategy and verifier authors: one clear error, nothing lost, no figure wrong."""
 
 import math
+from typing import Any
 
 import anyio
 import pytest
 from branchwise import solve as solve_alone
 from branchwise.engine.errors import CapabilityError, UsageError
 from branchwise.engine.text.stop import Until
+from branchwise.reasoning.events import BranchOpened, Ended, Event, Offered, Pruned, Scored, StepDone, Wrote
 from branchwise.reasoning.solution import Reason, Solution
 from branchwise.strategies.base import Branch, Search, Strategy
 from branchwise.verifiers.base import Candidate, Score
 from branchwise.verifiers.worker import WorkerFailed, WorkerTimeout
-from support.searching import DigitVerifier, Samples, scripted, solve, uneven
+from support.searching import DigitVerifier, Samples, outside_engine, scripted, solve, uneven
 
 both_orders = pytest.mark.parametrize("reproducible", [True, False])
 
@@ -189,3 +191,38 @@ def test_solving_alone_inside_an_event_loop_names_the_way() -> None:
 
     with pytest.raises(UsageError, match=r"await Reasoner\.solve"):
         anyio.run(run)
+
+
+@both_orders
+@pytest.mark.parametrize("fails_on", [BranchOpened, StepDone, Scored, Offered, Pruned, Ended, Wrote])
+def test_a_watcher_that_fails_costs_the_search_nothing(fails_on: type[Event], reproducible: bool) -> None:
+    def watch(event: Event) -> None:
+        if isinstance(event, fails_on):
+            failed.append(event)
+            raise RuntimeError("the watcher's own")
+
+    def run(**options: Any) -> Solution:
+        engine = scripted(pace=uneven)
+        found = solve(engine, Samples(n=4), verifier=DigitVerifier("x"), reproducible=reproducible, **options)
+        assert engine.live_sequences == 0
+        consistent(found)
+        return found
+
+    failed: list[Event] = []
+    solution = run(on_event=watch, deltas=True)
+    assert failed
+    assert solution.error is None
+    # The last event comes when the solution is made.
+    assert solution.notes == (() if fails_on is Ended else ("on_event failed: the watcher's own",))
+    assert solution.reason is Reason.EXHAUSTED
+    assert len(solution.candidates) == 4
+    if reproducible:
+        assert outside_engine(solution) | {"notes": []} == outside_engine(run()) | {"notes": []}
+
+
+@pytest.mark.parametrize("max_tokens", [0, -3])
+def test_a_longest_candidate_without_a_token_is_refused_before_anything_runs(max_tokens: int) -> None:
+    engine = scripted()
+    with pytest.raises(UsageError, match=rf"^option max_tokens={max_tokens}: give a number above 0"):
+        solve(engine, Samples(n=2), max_tokens=max_tokens)
+    assert engine.tokens_sampled == 0

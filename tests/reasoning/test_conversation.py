@@ -191,6 +191,21 @@ async def test_a_turn_that_is_cancelled_leaves_the_conversation_as_it_was() -> N
 
 
 @pytest.mark.anyio
+async def test_a_conversation_that_is_closed_during_a_turn_keeps_nothing_of_it() -> None:
+    rig = Rig()
+    async with rig.reasoner() as reasoner, reasoner.conversation() as conversation:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, conversation, LONG)
+            while not conversation.busy:
+                await anyio.lowlevel.checkpoint()
+            conversation.close()
+        assert conversation.messages, "the turn came to its end"
+        assert conversation.kept_positions == 0
+        await rig.oracle.quiet()
+        assert rig.oracle.pool.pinned_cached == 0
+
+
+@pytest.mark.anyio
 async def test_a_turn_is_a_stream_too() -> None:
     rig = Rig()
     async with rig.reasoner() as reasoner, reasoner.conversation() as conversation:

@@ -127,6 +127,43 @@ def test_branches_end_with_the_block() -> None:
         kept[1].fork(1)
 
 
+@pytest.mark.parametrize("reproducible", [True, False])
+@pytest.mark.parametrize("other", ["prune", "extend", "append", "conclude"])
+def test_a_branch_that_is_being_appended_to_takes_nothing_else_and_a_pruned_one_is_charged_nothing(
+    other: str, reproducible: bool
+) -> None:
+    async def body(root: SearchBranch) -> None:
+        (branch,) = root.fork(1)
+        refused: list[str] = []
+
+        async def tell(work: Callable[[], Awaitable[object]]) -> None:
+            try:
+                await work()
+            except HandleError as error:
+                refused.append(str(error))
+
+        async def prune() -> None:
+            branch.prune("not wanted")
+
+        others = {
+            "prune": prune,
+            "extend": branch.extend,
+            "append": lambda: branch.append("x"),
+            "conclude": branch.conclude,
+        }
+        async with anyio.create_task_group() as group:
+            group.start_soon(tell, lambda: branch.append("ab;"))
+            group.start_soon(tell, others[other])  # while the first one waits for its turn
+        [said] = refused
+        assert ("it was pruned" if other == "prune" else "it is busy") in said
+        written = 0 if other == "prune" else 3
+        assert len(branch.tokens) == root.budget.tokens_spent == root.graph.tokens_spent == written
+        if not branch.live:
+            assert root.budget.kv_owned == 0
+
+    use(scripted(), body, reproducible=reproducible)
+
+
 class OwnError(Exception):
     pass
 

@@ -13,6 +13,7 @@ from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.events import BranchOpened, Cut, Ended, Event, StepDone, Wrote
 from branchwise.reasoning.reasoner import Reasoner
 from branchwise.reasoning.solution import Reason, Solution
+from branchwise.reasoning.stream import SolveStream
 from branchwise.reasoning.told import LastingText
 from branchwise.strategies.base import Search, Strategy
 from branchwise.verifiers.problem import Problem
@@ -172,6 +173,38 @@ def test_leaving_a_stream_at_any_event_leaks_nothing(reproducible: bool) -> None
         count += 1
         assert count < 1000
     assert count > 50
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("readers", [2, 3])
+async def test_several_readers_share_the_events_and_all_of_them_end(readers: int) -> None:
+    read: list[list[Event]] = [[] for _ in range(readers)]
+
+    async def reader(mine: list[Event], stream: SolveStream) -> None:
+        mine.extend([event async for event in stream])
+
+    heard: list[Event] = []
+    async with Reasoner.over(scripted(pace=uneven)) as reasoner:
+        with anyio.fail_after(60):
+            async with (
+                reasoner.stream(PROBLEM, Samples(n=3), ENOUGH, seed=0, on_event=heard.append) as stream,
+                anyio.create_task_group() as group,
+            ):
+                for mine in read:
+                    group.start_soon(reader, mine, stream)
+    assert sorted(map(repr, heard)) == sorted(repr(event) for mine in read for event in mine)
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_was_left_early_says_so_to_whoever_still_reads() -> None:
+    async with Reasoner.over(scripted()) as reasoner:
+        async with reasoner.stream(PROBLEM, Samples(n=3), ENOUGH) as stream:
+            await anext(stream)
+        with anyio.fail_after(60), pytest.raises(UsageError, match="left before its search ended"):
+            async for _ in stream:
+                pass
+        with pytest.raises(UsageError, match="left before its search ended"):
+            _ = stream.solution
 
 
 @pytest.mark.anyio

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from branchwise.engine.engine import Engine
 from branchwise.engine.errors import UsageError
+from branchwise.engine.text.stop import Stop, Until
 from branchwise.evals.reference.tasks import toolcall
 from branchwise.evals.reference.tasks.trace import Split
 from branchwise.reasoning.budget import Budget
@@ -166,7 +167,7 @@ def test_what_cannot_be_a_tool_is_refused_in_one_line() -> None:
 
 @pytest.mark.skipif(sandbox_fault() is not None, reason="needs a sandbox")
 def test_python_runs_in_the_sandbox() -> None:
-    tool = python_tool(timeout_s=5.0)
+    tool = python_tool(timeout_s=60.0)
 
     async def main() -> list[Any]:
         programs = (
@@ -202,6 +203,42 @@ def test_a_call_is_run_and_its_result_appended_and_charged() -> None:
     forced = len("</tool_call>" + result("42"))
     assert solution.usage.tokens == engine.tokens_sampled + forced
     assert engine.live_sequences == 0
+
+
+@pytest.mark.parametrize("reproducible", [True, False])
+def test_a_branch_that_is_pruned_while_its_tool_runs_gets_no_result_and_pays_none(reproducible: bool) -> None:
+    async def main() -> None:
+        called, go_on = anyio.Event(), anyio.Event()
+
+        async def wait() -> str:
+            called.set()
+            await go_on.wait()
+            return "late"
+
+        engine = scripted(said(call('{"name": "wait", "arguments": {}}'), "7$"), profile=PLAIN)
+        async with (
+            Reasoner.over(engine, reproducible=reproducible) as reasoner,
+            reasoner.session(Problem(text="task"), seed=0, tools=[Tool.of(wait)]) as root,
+        ):
+            (branch,) = root.fork(1)
+            stops: list[Stop] = []
+            spent = 0
+
+            async def extend() -> None:
+                stops.append((await branch.extend(Until.ANSWER)).stop)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(extend)
+                await called.wait()
+                spent = root.budget.tokens_spent
+                branch.prune("not wanted")
+                go_on.set()
+            assert stops == [Stop.CANCELLED]
+            assert root.budget.tokens_spent == root.graph.tokens_spent == spent
+            assert root.budget.kv_owned == 0
+        assert engine.live_sequences == 0
+
+    anyio.run(main)
 
 
 def test_a_model_may_call_again_and_again() -> None:

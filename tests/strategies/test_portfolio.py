@@ -106,6 +106,33 @@ def test_a_member_far_below_a_finished_one_is_stopped_alone():
     assert len(solution.candidates) == 3
 
 
+class ByLane(DigitVerifier):
+    """Not sound: a score for each member, whatever it says."""
+
+    sound = False
+    name = "by lane"
+
+    def __init__(self, **scores: float) -> None:
+        super().__init__("")
+        self.scores = scores
+
+    async def score(self, candidate: Candidate) -> Score:
+        return Score(value=self.scores.get("lane" + candidate.branch.split(".")[1]))
+
+
+def test_a_beaten_member_agrees_with_nobody():
+    members = (Member(then="thinks"), Member(offers=3), Member(then="thinks"))
+    solution = solve(
+        engine(lambda prompt, seed: "ab;|5$"),
+        Portfolio(members=members, accept=1.0),
+        Budget(tokens=600),
+        verifier=ByLane(lane0=0.1, lane1=0.9),
+    )
+    assert "member (0.0) is beaten" in told(solution)
+    (agreed,) = [note for note in solution.graph.notes if "2 members agree" in note["note"]]
+    assert agreed["finished"] == ["0.1", "0.2"]
+
+
 def test_a_score_that_is_good_enough_ends_the_race():
     run = engine(lambda prompt, seed: "ab;|9$")
     members = (Member(then="thinks"), Member())

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from branchwise.reasoning.budget import Budget
+from branchwise.reasoning.events import Event, Pruned
 from branchwise.reasoning.solution import Solution
 from branchwise.strategies.chain import Chain
 from branchwise.strategies.probing import LEVELS, Effort, Probed, hesitates, settled
@@ -165,3 +166,14 @@ def test_a_box_without_end_is_no_answer() -> None:
     solution = run(script, Chain(probe_every=10, tau=2, probe="boxed{"), THINKER)
     assert set(probe_reasons(solution)) == {"probe: no answer"}
     assert exits(solution) == []
+
+
+def test_a_probe_whose_text_is_not_covered_is_none() -> None:
+    """Without its text, what the chain thinks next would be read as its answer."""
+    thinking = ScriptedEngine({"policy": lambda text, seed: "1};"[len(text[BEFORE:]) % 3 :]})
+    strategy = Chain(probe_every=3, tau=2, probe="so the answer is, without more ado, boxed{")
+    events: list[Event] = []
+    solution = solve(thinking, strategy, Budget(kv_tokens=BEFORE + 40), on_event=events.append)
+    assert exits(solution) == []
+    probed = {event.reason for event in events if isinstance(event, Pruned) and event.branch != "0"}
+    assert probed == {"probe: not covered"}

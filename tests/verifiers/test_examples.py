@@ -1,5 +1,10 @@
 """The verifier `code`: examples of a problem's text, and what a program that meets them is worth."""
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
 import pytest
 from branchwise.engine.errors import CapabilityError, UsageError
 from branchwise.verifiers import sandbox as sandbox_module
@@ -77,6 +82,43 @@ async def test_programs_are_scored_by_the_examples(
     assert score.verified is None
     assert not verifier.sound
     assert not verifier.oracle
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_verifier_does_not_wait_for_its_program_and_kills_it(tmp_path: Path):
+    """A search is over at its deadline, also where a program that it checks would run on."""
+    begun = tmp_path / "pid"
+    program = (
+        "import os, time\n"
+        f"with open({str(begun)!r} + '.part', 'w') as file:\n"
+        "    file.write(str(os.getpid()))\n"
+        f"os.rename({str(begun)!r} + '.part', {str(begun)!r})\n"
+        "time.sleep(600)\n"
+    )
+    limits = Limits(cpu_s=5, wall_s=20.0)
+    verifier = ExamplesVerifier(ASSERTS, limits=limits, sandbox=Sandbox(None))
+    with anyio.move_on_after(60) as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(verifier.score, candidate(f"```python\n{program}def twice(x): ...\n```"))
+            await _until(begun.exists)
+            scope.cancel()
+    assert scope.cancelled_caught
+    process = int(begun.read_text())
+    with anyio.fail_after(15):
+        await _until(lambda: not _runs(process))
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  # another process makes it so
+        await anyio.sleep(0.01)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_without_a_sandbox_it_is_refused(monkeypatch: pytest.MonkeyPatch):

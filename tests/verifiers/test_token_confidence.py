@@ -12,22 +12,12 @@ from branchwise.verifiers.token_confidence import (
     mean_confidence,
     stop_threshold,
     tail_confidence,
-    top_k_confidence,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
 confidences = st.lists(st.floats(0, 40), min_size=1, max_size=60)
 windows = st.integers(1, 20)
-
-
-def test_confidence_is_the_mean_of_the_k_highest():
-    assert top_k_confidence([-1.0, -3.0, -2.0], 2) == 1.5
-
-
-def test_a_sampled_token_outside_the_top_k_does_not_change_the_confidence():
-    top = [-1.0, -1.1]
-    assert top_k_confidence([*top, -12.0], 2) == top_k_confidence(top, 2) == 1.05
 
 
 def test_a_trace_shorter_than_the_window_is_its_mean_and_not_zero():
@@ -39,8 +29,6 @@ def test_no_token_has_no_confidence():
     assert [figure([]) for figure in (lowest_group, bottom_groups, tail_confidence, mean_confidence)] == [
         None
     ] * 4
-    with pytest.raises(ValueError, match="at least one"):
-        top_k_confidence([], 20)
 
 
 def test_golden_windows():

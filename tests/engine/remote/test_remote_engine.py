@@ -6,7 +6,9 @@ from branchwise.engine.errors import CapabilityError, CapacityError, UsageError
 from branchwise.engine.protocol import EngineUsage, ScoreParams
 from branchwise.engine.remote.dialect import Dialect
 from branchwise.engine.remote.engine import RemoteEngine
+from branchwise.engine.remote.reading import confidence_of
 from branchwise.engine.remote.request import request_seed, salt_of
+from branchwise.engine.sampling.detail import Alternatives
 from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.text.stop import Stop, Until
 from hypothesis import given, settings
@@ -186,6 +188,13 @@ def test_what_a_server_cannot_do_is_refused_before_anything_is_asked():
 
     run(body, server)
     assert not server.requests
+
+
+def test_a_sampled_token_outside_the_top_k_does_not_change_the_confidence():
+    """Servers list it beside the k most likely ones."""
+    top = Alternatives(ids=(4, 2), logprobs=(-1.0, -1.1))
+    beside = Alternatives(ids=(4, 2, 7), logprobs=(-1.0, -1.1, -12.0))
+    assert confidence_of(beside, 2).confidence == confidence_of(top, 2).confidence == 1.05
 
 
 def test_statistics_are_the_confidence_alone():
