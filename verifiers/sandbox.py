@@ -18,6 +18,9 @@ from ..engine.errors import CapabilityError
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 _SCRATCH = "/dev/shm"
 
+SCRATCH_BYTES = 64 << 20
+"""What a program may keep in files, in each of the two places that it can write to."""
+
 
 class Sandbox(msgspec.Struct, frozen=True):
     """How a command is confined. Without `program` it is not: it runs as the user, with limits only."""
@@ -32,11 +35,24 @@ class Sandbox(msgspec.Struct, frozen=True):
         return [
             self.program,
             *("--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
-            *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
+            *("--proc", "/proc", *_devices(self.program), *_scratch(self.program, "/tmp")),
             *(part for folder in folders if folder.exists() for part in _bound(folder)),
-            *("--chdir", "/tmp", "--setenv", "HOME", "/tmp", "--"),
+            *("--remount-ro", "/", "--chdir", "/tmp", "--setenv", "HOME", "/tmp", "--"),
             *arguments,
         ]
+
+
+def _devices(program: str) -> tuple[str, ...]:
+    """Nothing can be written among the devices but in shared memory."""
+    return ("--dev", "/dev", *_scratch(program, "/dev/shm"), "--remount-ro", "/dev")
+
+
+@functools.cache
+def _scratch(program: str, folder: str) -> tuple[str, ...]:
+    """Files in memory at `folder`: at most `SCRATCH_BYTES`, where bubblewrap can say so (0.7 and later)."""
+    told = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=20, check=False)
+    size = ("--size", str(SCRATCH_BYTES)) if "--size" in told.stdout + told.stderr else ()
+    return (*size, "--tmpfs", folder)
 
 
 def _bound(folder: Path) -> tuple[str, ...]:
@@ -90,6 +106,6 @@ def worker_prefix() -> list[str]:
         return []
     program = shutil.which("bwrap") or "bwrap"
     confined = ("--unshare-all", "--cap-drop", "ALL", "--ro-bind", "/", "/")
-    system = ("--dev", "/dev", "--proc", "/proc")
-    scratch = ("--tmpfs", _SCRATCH, "--setenv", "TMPDIR", _SCRATCH, "--setenv", "MPLCONFIGDIR", _SCRATCH)
+    system = (*_devices(program), "--proc", "/proc")
+    scratch = ("--setenv", "TMPDIR", _SCRATCH, "--setenv", "MPLCONFIGDIR", _SCRATCH)
     return [program, *confined, *system, *scratch, "--"]
