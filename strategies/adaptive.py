@@ -97,7 +97,9 @@ class Adaptive(Strategy, tag="adaptive", kw_only=True, frozen=True):
                 return
             if search.step_verifier is not None:
                 scores[branch.id] = (await branch.evaluate(search.step_verifier)).value
-            await branch.evaluate()
+            checked = await branch.evaluate()
+            if checked.value is None and search.step_verifier is not search.verifier:
+                await branch.evaluate(search.step_verifier)
 
         finished: list[Branch] = []
         async with search.each(branches, sample) as done:

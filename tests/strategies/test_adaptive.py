@@ -20,6 +20,7 @@ from branchwise.strategies.choice_table import (
     mean_score,
     situation,
 )
+from branchwise.verifiers.base import Candidate, Score
 from branchwise.verifiers.vote import Select
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +96,26 @@ def test_a_sound_pass_in_the_probe_ends_the_search(tmp_path: Path):
     assert solution.reason is Reason.SOLVED
     assert "chose" not in told(solution)
     assert solution.graph.notes == [{"note": Adaptive.BEGUN, "case": "sound"}]
+
+
+class Undecided(DigitVerifier):
+    """A last check that can never tell."""
+
+    async def score(self, candidate: Candidate) -> Score:
+        return Score(detail="cannot tell")
+
+
+def test_where_the_last_check_cannot_tell_the_samples_keep_their_step_score():
+    def scripted_with_prm() -> ScriptedEngine:
+        return ScriptedEngine({"policy": following(agreeing, PROMPT_LENGTH)}, rewards={"prm": lambda text: 0.5})
+
+    arm = Adaptive(probe=3, arm=BestOfN(n=1))
+    solution = solve(scripted_with_prm(), arm, verifier=Undecided("7"))
+    (note,) = [note for note in solution.graph.notes if note["note"] == Adaptive.PROBED]
+    assert note["score"] == 0.5
+    assert [candidate.score for candidate in solution.candidates[:3]] == [0.5] * 3
+    read_once = solve(scripted_with_prm(), arm, verifier="prm").usage.scored_tokens
+    assert solution.usage.scored_tokens == read_once * 3 // 4
 
 
 def test_an_arm_runs_whatever_the_probe_shows():
