@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -20,6 +21,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("branchwise")
+
+_ROOT = Path(__file__).resolve().parents[1]
+# `python -m pytest` puts the working directory first on the path. This one is the package, not a place to
+# import from; and `pip install -e` leaves the build's metadata in it, which would go before the installed:
+# other packages then find neither where branchwise lies nor what it registers with them.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _ROOT]
 
 _TORCH_THREADS = 1
 
