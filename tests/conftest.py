@@ -9,10 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from support.browser import Browser
 
 settings.register_profile(
     "branchwise",
@@ -74,6 +78,18 @@ def native() -> ctypes.CDLL:
     if loaded is None:
         pytest.skip("no native operators here: no compiler, or switched off")
     return loaded
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+    """A browser with one page."""
+    from support.browser import browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with browser(program, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)
