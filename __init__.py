@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Wrote,
     )
     from .reasoning.graph import SearchGraph
+    from .reasoning.opened import OpenEngine, open_engine
     from .reasoning.reasoner import Reasoner, solve
     from .reasoning.shared import SharedBudget
     from .reasoning.solution import Reason, Solution, Usage
@@ -57,6 +58,7 @@ _HOME = {
     "Needs": ".strategies.base",
     "Noted": ".reasoning.events",
     "Offered": ".reasoning.events",
+    "OpenEngine": ".reasoning.opened",
     "Problem": ".verifiers.problem",
     "Pruned": ".reasoning.events",
     "Reason": ".reasoning.solution",
@@ -82,6 +84,7 @@ _HOME = {
     "UsageError": ".engine.errors",
     "Verifier": ".verifiers.base",
     "Wrote": ".reasoning.events",
+    "open_engine": ".reasoning.opened",
     "python_tool": ".reasoning.tools.python",
     "solve": ".reasoning.reasoner",
 }
@@ -103,6 +106,7 @@ __all__ = [
     "Needs",
     "Noted",
     "Offered",
+    "OpenEngine",
     "Problem",
     "Pruned",
     "Reason",
@@ -128,6 +132,7 @@ __all__ = [
     "UsageError",
     "Verifier",
     "Wrote",
+    "open_engine",
     "python_tool",
     "solve",
 ]

@@ -5,7 +5,8 @@ loop.
 import math
 import time
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -73,6 +74,16 @@ class TokenLists(Generic[S]):
         if sequence.running is not None:
             raise HandleError(f"sequence {seq}: busy")
         return sequence
+
+    @contextmanager
+    def _busy(self, sequence: S) -> Iterator[anyio.CancelScope]:
+        """In the block the sequence is busy, and its release cancels the scope."""
+        with anyio.CancelScope() as scope:
+            sequence.running = scope
+            try:
+                yield scope
+            finally:
+                sequence.running = None
 
     async def _granted(self, meter: Meter, work: Work, order: tuple[int, ...]) -> bool:
         """Whether the meter covers the work; waits while it defers. Those that wait are asked for together,

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ..reasoning.budget import Budget
-from ..reasoning.cli.options import Verbose, whole
+from ..reasoning.cli.options import Verbose, count, whole
 from ..reasoning.cli.quantity import format_budget
 from ..reasoning.solution import Solution
 from .reference.tasks import arithmetic, arithmetic_replay, countdown, countdown_replay
@@ -48,20 +48,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command()
 def demo(
-    problems: Annotated[
-        int,
-        typer.Option(parser=whole("--problems", least=2), metavar="N", help="How many, the tasks in turn."),
-    ] = 8,
+    problems: Annotated[int, count("--problems", "How many, the tasks in turn.", least=2)] = 8,
     n: Annotated[
         int,
-        typer.Option("--n", "-n", parser=whole("--n", least=1), metavar="N", help="Candidates per problem."),
-    ] = 32,
-    seed: Annotated[
-        int,
         typer.Option(
-            parser=whole("--seed", least=0), metavar="N", help="Draws the problems and the samples."
+            "--n", "-n", parser=whole("--n", least=1, most=None), metavar="N", help="Candidates per problem."
         ),
-    ] = 0,
+    ] = 32,
+    seed: Annotated[int, count("--seed", "Draws the problems and the samples.", least=0)] = 0,
     verbose: Verbose = 0,
 ) -> None:
     """Solve held-out problems with the reference model, best-of-n against greedy."""

@@ -4,13 +4,11 @@ scarce."""
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
 from .budget import Budget
-
-Limit = TypeVar("Limit", int, float)
+from .shared import least
 
 
 class Cap(msgspec.Struct, kw_only=True, eq=False):
@@ -100,17 +98,17 @@ class Ledger:
     @property
     def seconds_left(self) -> float | None:
         limit, shared = self.budget.seconds, None if self._share is None else self._share.seconds_left
-        return _least(None if limit is None else max(0.0, limit - self.elapsed_s), shared)
+        return least(None if limit is None else max(0.0, limit - self.elapsed_s), shared)
 
     def tokens_left(self, *, answering: bool) -> int | None:
         """Tokens that a branch may still be granted, None for no limit."""
         shared = None if self._share is None else self._share.tokens_left(answering=answering)
-        return _least(self._own_tokens_left(answering=answering), shared)
+        return least(self._own_tokens_left(answering=answering), shared)
 
     @property
     def flops_left(self) -> int | None:
         limit, shared = self.budget.flops, None if self._share is None else self._share.flops_left
-        return _least(None if limit is None else max(0, limit - self.flops_spent), shared)
+        return least(None if limit is None else max(0, limit - self.flops_spent), shared)
 
     def _own_tokens_left(self, *, answering: bool) -> int | None:
         if self.budget.tokens is None:
@@ -171,8 +169,3 @@ class Ledger:
         if self.tokens_left(answering=True) == 0 or (self._share is not None and self._share.refused):
             return True
         return self.limits_flops and self.refused
-
-
-def _least(one: Limit | None, other: Limit | None) -> Limit | None:
-    """The tighter of two limits; None is none."""
-    return other if one is None else one if other is None else min(one, other)

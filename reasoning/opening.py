@@ -1,4 +1,4 @@
-"""Opening an engine for a reasoner: sources resolved, defaults chosen, models loaded or found on servers."""
+"""Loading an engine for reasoners: sources resolved, defaults chosen, models loaded or found on servers."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -16,30 +16,30 @@ from .source import ModelSource, find_source, named_sources
 MOST_THREADS = 1024
 
 
-class OpenedEngine(msgspec.Struct, frozen=True):
+class LoadedEngine(msgspec.Struct, frozen=True):
     """An engine that is not entered yet, and the source of its policy."""
 
     engine: OpenableBackend
     source: ModelSource
 
 
-async def open_engine(
+async def load_engine(
     model: str,
     *,
-    draft: str | None,
-    prm: str | None,
-    judge: str | None,
-    adapter: str | None,
-    device: str,
-    dtype: str,
-    threads: int | None,
-    kv_memory: int | None,
-    max_model_len: int | None,
-    max_step_tokens: int | None,
-    deterministic: bool | None,
+    draft: str | None = None,
+    prm: str | None = None,
+    judge: str | None = None,
+    adapter: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    kv_memory: int | None = None,
+    max_model_len: int | None = None,
+    max_step_tokens: int | None = None,
+    deterministic: bool | None = None,
     settle: Callable[[], Awaitable[None]],
     due: Callable[[], bool],
-) -> OpenedEngine:
+) -> LoadedEngine:
     """Load the policy `model`, the draft and reward models that are named or come with it, and the judge; or
     find them on their servers. The options of models in this process say nothing to those on servers.
 
@@ -64,7 +64,7 @@ async def open_engine(
             if companion.remote is not None:
                 remote[role] = companion.remote
             else:
-                local[role] = _companion(role, companion)
+                local[role] = companion.of(role)
     _check_remote(remote, adapter)
     backends: list[OpenableBackend] = []
     if remote:
@@ -88,7 +88,7 @@ async def open_engine(
         backends.append(engine)
     opened = backends[0] if len(backends) == 1 else JoinedEngine(backends)
     _check_roles(opened)
-    return OpenedEngine(opened, source)
+    return LoadedEngine(opened, source)
 
 
 def _check_remote(remote: Mapping[str, RemoteAddress], adapter: str | None) -> None:
@@ -161,12 +161,6 @@ def _check_roles(engine: OpenableBackend) -> None:
             f"--draft {draft.source}: {draft.tokenizer.vocab_size} token ids where {policy.source} has "
             f"{policy.tokenizer.vocab_size}; give a draft model of the same vocabulary"
         )
-
-
-def _companion(role: str, source: ModelSource) -> Path:
-    """A model beside the policy; the name of a family means its model of that role."""
-    own = {"draft": source.draft, "prm": source.prm}.get(role)
-    return own or source.policy
 
 
 def _device(name: str) -> str:

@@ -1,14 +1,11 @@
 """The facade: models opened once, problems solved side by side."""
 
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Unpack
 
 import anyio
-import structlog
 
 from ..engine.errors import UsageError
 from ..engine.memory_plan import MemoryPlan
@@ -22,6 +19,7 @@ from .budget import Budget
 from .conversation import Conversation, closing
 from .kept import KeptPrefix
 from .many import solve_all
+from .opened import OpenEngine, OpenOptions, check_hosted, open_engine, settling
 from .preparing import DEFAULT_BUDGET, DEFAULT_STRATEGY, RunMaker, RunOptions
 from .prompting import next_prefix
 from .session import open_session
@@ -35,17 +33,17 @@ from .stream import SolveStream, open_stream
 class Reasoner:
     """Solves problems on models that stay open.
 
-    Made by `Reasoner.open` (models), or `Reasoner.over` (a back end of one's own). `reproducible`: the same
-    seed gives the same solution whatever else runs (all but `usage.engine`).
+    Made by `Reasoner.open` (models, or an engine that is shared), or `Reasoner.over` (a back end of one's
+    own). `reproducible`: the same seed gives the same solution whatever else runs (all but `usage.engine`);
+    None leaves it to the policy's source.
     """
 
-    def __init__(
-        self, backend: Backend, source: ModelSource, settler: Settler, *, reproducible: bool
-    ) -> None:
-        self.backend = backend
-        self.source = source
-        self.reproducible = reproducible
-        self._maker = RunMaker(backend, source, settler if reproducible else None)
+    def __init__(self, engine: OpenEngine, *, reproducible: bool | None = None) -> None:
+        self.engine = engine
+        self.backend = engine.backend
+        self.source = engine.source
+        self.reproducible = engine.source.reproducible if reproducible is None else reproducible
+        self._maker = RunMaker(engine.backend, engine.source, engine.settler if self.reproducible else None)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -61,53 +59,23 @@ class Reasoner:
     @asynccontextmanager
     async def open(
         cls,
-        model: str = "reference",
+        model: str | None = None,
         *,
-        draft: str | None = None,
-        prm: str | None = None,
-        judge: str | None = None,
-        adapter: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        threads: int | None = None,
-        kv_memory: int | None = None,
-        max_model_len: int | None = None,
-        max_step_tokens: int | None = None,
+        engine: OpenEngine | Backend | None = None,
         reproducible: bool | None = None,
-        deterministic: bool | None = None,
+        **options: Unpack[OpenOptions],
     ) -> "AsyncIterator[Reasoner]":
-        """Open models by `--model`'s names (design section 7), the policy with the LoRA adapter of the PEFT
-        folder `adapter`. `kv_memory` in bytes, for all of them together.
+        """Open models, the reference family where none is named; `draft`, `prm`, `judge` and the other
+        options are those of `open_engine`.
 
-        Raises `ModelLoadError` in one line.
+        With `engine`, open nothing: it is one of `open_engine`, another reasoner's (`Reasoner.engine`) or a
+        running back end, is shared with whoever else searches on it, and stays open when the block is left.
+        What is then named must be what it has.
+
+        Raises `ModelLoadError` and `UsageError` in one line.
         """
-        from .opening import open_engine
-
-        if not structlog.is_configured():  # a library is quiet until its user says what to log
-            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-        settler = Settler()
-        opened = await open_engine(
-            model,
-            draft=draft,
-            prm=prm,
-            judge=judge,
-            adapter=adapter,
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            kv_memory=kv_memory,
-            max_model_len=max_model_len,
-            max_step_tokens=max_step_tokens,
-            deterministic=deterministic,
-            settle=settler.settle,
-            due=settler.due,
-        )
-        async with opened.engine:
-            chosen = opened.source.reproducible if reproducible is None else reproducible
-            async with cls.over(
-                opened.engine, source=opened.source, reproducible=chosen, settler=settler
-            ) as reasoner:
-                yield reasoner
+        async with _entered(engine, model, options) as entered:
+            yield cls(entered, reproducible=reproducible)
 
     @classmethod
     @asynccontextmanager
@@ -121,18 +89,8 @@ class Reasoner:
     ) -> "AsyncIterator[Reasoner]":
         """A reasoner on a back end that is already open. The engine should await `settler.settle` after
         deliveries."""
-        settler = settler or Settler()
-        source = source or ModelSource(name=backend.models["policy"].source, policy=Path())
-        failure: Exception | None = None
-        async with anyio.create_task_group() as group:
-            group.start_soon(settler.run)
-            try:
-                yield cls(backend, source, settler, reproducible=reproducible)
-            except Exception as error:  # raised below: a task group would wrap it
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        async with settling(backend, source, settler) as engine:
+            yield cls(engine, reproducible=reproducible)
 
     async def solve(
         self,
@@ -252,13 +210,29 @@ def solve(problem: str | Problem, strategy: Strategy | str = DEFAULT_STRATEGY, *
     """Open a model, solve one problem, close it. Options of `Reasoner.open` and `Reasoner.solve` together."""
     if _in_event_loop():
         raise UsageError("solve() was called in a running event loop: there, await Reasoner.solve instead")
-    opening = {key: options.pop(key) for key in list(options) if key in _OPENING}
+    opening = {key: options.pop(key) for key in _OPENING & options.keys()}
 
     async def once() -> Solution:
         async with Reasoner.open(**opening) as reasoner:
             return await reasoner.solve(problem, strategy, **options)
 
     return anyio.run(once)
+
+
+@asynccontextmanager
+async def _entered(
+    engine: OpenEngine | Backend | None, model: str | None, options: OpenOptions
+) -> AsyncIterator[OpenEngine]:
+    if engine is None:
+        async with open_engine("reference" if model is None else model, **options) as opened:
+            yield opened
+    elif isinstance(engine, OpenEngine):
+        check_hosted(engine, model, options)
+        yield engine
+    else:
+        async with settling(engine) as running:
+            check_hosted(running, model, options)
+            yield running
 
 
 def _in_event_loop() -> bool:
@@ -269,20 +243,4 @@ def _in_event_loop() -> bool:
     return True
 
 
-_OPENING = frozenset(
-    {
-        "model",
-        "draft",
-        "prm",
-        "judge",
-        "adapter",
-        "device",
-        "dtype",
-        "threads",
-        "kv_memory",
-        "max_model_len",
-        "max_step_tokens",
-        "reproducible",
-        "deterministic",
-    }
-)
+_OPENING = {"model", "reproducible", *OpenOptions.__annotations__}

@@ -32,6 +32,10 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     solves: str = ""
     remote: RemoteAddress | None = None
 
+    def of(self, role: str) -> Path:
+        """What the source's name means as the model of a role: a family's own of that role, if it has one."""
+        return {"draft": self.draft, "prm": self.prm}.get(role) or self.policy
+
 
 def named_sources() -> tuple[str, ...]:
     """Names of the shipped families."""

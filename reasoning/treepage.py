@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-_SCRIPTS = ("model.js", "drawing.js", "pane.js", "live.js")
+_SCRIPTS = ("shape.js", "model.js", "drawing.js", "pane.js", "live.js")
 
 
 def live_page(*, keyed: bool, tokens: int | None) -> str:
@@ -37,7 +37,7 @@ def _page(config: Any) -> str:
         )
     )
     # The frame is split before anything is put in: what stands in a text is never taken for a place.
-    filled = {"policy": policy, "style": style, "script": script, "config": _embeddable(config)}
+    filled = {"policy": policy, "style": style, "script": script, "config": embeddable(config)}
     pieces = frame.split("@")
     return "".join(filled[piece] if index % 2 else piece for index, piece in enumerate(pieces))
 
@@ -45,10 +45,11 @@ def _page(config: Any) -> str:
 @functools.cache
 def _parts() -> tuple[str, str, str]:
     """Style, script and frame."""
-    return _asset("tree.css"), "\n".join(map(_asset, _SCRIPTS)), _asset("tree.html")
+    return asset("tree.css"), "\n".join(map(asset, _SCRIPTS)), asset("tree.html")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a part of the page."""
     return (files(__package__ or "") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -57,6 +58,6 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _embeddable(data: Any) -> str:
+def embeddable(data: Any) -> str:
     """JSON that may stand inside of a script element: nothing in it ends the element."""
     return msgspec.json.encode(data).decode().replace("<", "\\u003c")

@@ -8,32 +8,14 @@ import typer
 from ..engine.errors import UsageError
 from ..engine.user_path import user_path
 from ..reasoning.cli.checks import (
-    checked_device,
-    checked_dtype,
-    checked_source,
+    checked_opening,
     checked_speculate,
     checked_step,
     checked_strategy,
     checked_verifier,
 )
-from ..reasoning.cli.options import (
-    SEARCH,
-    Adapter,
-    Device,
-    Draft,
-    Dtype,
-    Judge,
-    KvMemory,
-    MaxModelLen,
-    Model,
-    Prm,
-    Speculation,
-    Step,
-    Threads,
-    Verbose,
-    Verifier,
-    whole,
-)
+from ..reasoning.cli.groups import takes_groups
+from ..reasoning.cli.options import SEARCH, Speculation, Step, Verbose, Verifier, count
 from ..reasoning.cli.quantity import parse_budget, parse_bytes
 from ..reasoning.cli.requests import Opening
 
@@ -44,19 +26,14 @@ DEFAULT_STRATEGY = "best_of_n(n=16)"
 
 
 @app.command()
+@takes_groups
 def serve(
-    model: Model[str] = "reference",
+    *,
     host: Annotated[
         str, typer.Option(metavar="H", help="The address to listen on.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
     port: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--port", least=0, most=65535),
-            metavar="N",
-            help="The port; 0 takes any that is free.",
-            rich_help_panel=SERVER,
-        ),
+        int, count("--port", "The port; 0 takes any that is free.", least=0, most=65535, panel=SERVER)
     ] = 8000,
     name: Annotated[
         str | None,
@@ -71,23 +48,9 @@ def serve(
             rich_help_panel=SERVER,
         ),
     ] = None,
-    running: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--running", least=1),
-            metavar="N",
-            help="Requests that search at a time.",
-            rich_help_panel=SERVER,
-        ),
-    ] = 64,
+    running: Annotated[int, count("--running", "Requests that search at a time.", panel=SERVER)] = 64,
     waiting: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--waiting", least=0),
-            metavar="N",
-            help="Requests in line for that; more are refused.",
-            rich_help_panel=SERVER,
-        ),
+        int, count("--waiting", "Requests in line for that; more are refused.", least=0, panel=SERVER)
     ] = 256,
     max_body: Annotated[
         str, typer.Option(metavar="SIZE", help="The largest request.", rich_help_panel=SERVER)
@@ -108,15 +71,7 @@ def serve(
     ] = "tokens=64k,seconds=300",
     verifier: Verifier = None,
     step: Step = None,
-    draft: Draft = None,
-    prm: Prm = None,
-    judge: Judge = None,
-    adapter: Adapter = None,
-    device: Device = "auto",
-    dtype: Dtype[str] = "auto",
-    threads: Threads = None,
-    kv_memory: KvMemory = None,
-    max_model_len: MaxModelLen = None,
+    opening: Opening,
     speculate: Speculation = None,
     verbose: Verbose = 0,
 ) -> None:
@@ -127,18 +82,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: needs {error.name}; pip install 'branchwise[serve]'") from error
     del litestar, uvicorn
-    opening = Opening(
-        model=checked_source(model),
-        draft=draft and checked_source(draft),
-        prm=prm and checked_source(prm),
-        judge=judge and checked_source(judge),
-        adapter=adapter,
-        device=checked_device(device),
-        dtype=checked_dtype(dtype),
-        threads=threads,
-        kv_memory=None if kv_memory is None else parse_bytes(kv_memory),
-        max_model_len=max_model_len,
-    )
+    checked_opening(opening)
     # Behind these stand litestar, torch and transformers: what is refused above costs none of their seconds.
     from .keys import KeyRing, read_keys
     from .settings import Limits, Settings, checked_settings

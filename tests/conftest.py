@@ -7,11 +7,16 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from support.browser import Browser
 
 settings.register_profile(
     "branchwise",
@@ -20,6 +25,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("branchwise")
+
+_ROOT = Path(__file__).resolve().parents[1]
+# `python -m pytest` puts the working directory first on the path. This one is the package, not a place to
+# import from; and `pip install -e` leaves the build's metadata in it, which would go before the installed:
+# other packages then find neither where branchwise lies nor what it registers with them.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _ROOT]
 
 _TORCH_THREADS = 1
 
@@ -67,6 +78,18 @@ def native() -> ctypes.CDLL:
     if loaded is None:
         pytest.skip("no native operators here: no compiler, or switched off")
     return loaded
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Browser]":
+    """A browser with one page."""
+    from support.browser import browser, find_browser
+
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with browser(program, tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -184,13 +184,9 @@ class RemoteEngine(TokenLists[RemoteSequence]):
         check_sampling(params.sampling, model.dialect)
         writing = Writing(sequence, params, model.info, on_tokens)
         stop = Stop.CANCELLED
-        with anyio.CancelScope() as scope:
-            sequence.running = scope
-            try:
-                await anyio.lowlevel.checkpoint()
-                stop = await self._write(sequence, writing, meter)
-            finally:
-                sequence.running = None
+        with self._busy(sequence):
+            await anyio.lowlevel.checkpoint()
+            stop = await self._write(sequence, writing, meter)
         return writing.end(stop)
 
     async def score(self, seq: SeqId, params: ScoreParams, meter: Meter) -> Scores:
@@ -215,8 +211,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
         if work is not None:
             sequence.mark(work, paid=True)
         logprobs: tuple[float, ...] = ()
-        with anyio.CancelScope() as scope:
-            sequence.running = scope
+        with self._busy(sequence) as scope:
             try:
                 logprobs = await self._echoed(sequence, model, 0 if work is None else work.rows)
             except BaseException:
@@ -224,8 +219,6 @@ class RemoteEngine(TokenLists[RemoteSequence]):
                     sequence.mark(work, paid=False)
                     meter.refund(work)
                 raise
-            finally:
-                sequence.running = None
         if scope.cancelled_caught:
             raise cancelled_error(seq)
         if work is not None:

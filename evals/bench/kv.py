@@ -8,9 +8,8 @@ import msgspec
 
 from ...engine.protocol import Backend, SeqId
 from ...reasoning.budget import Budget
-from ...reasoning.opening import open_engine
+from ...reasoning.opened import open_engine
 from ...reasoning.reasoner import Reasoner
-from ...reasoning.settle import Settler
 from ...reasoning.solution import Solution
 from ...strategies.base import Strategy
 from ...strategies.grammar import parse_strategy
@@ -52,39 +51,21 @@ class Kv(msgspec.Struct, frozen=True, kw_only=True):
         return anyio.run(self._measure, self.strategies()[name])
 
     async def _measure(self, strategy: str) -> Result:
-        settler = Settler()
-        opened = await open_engine(
-            "reference",
-            draft=None,
-            prm=None,
-            judge=None,
-            adapter=None,
-            device="cpu",
-            dtype="float32",
-            threads=self.threads,
-            kv_memory=None,
-            max_model_len=None,
-            max_step_tokens=None,
-            deterministic=None,
-            settle=settler.settle,
-            due=settler.due,
-        )
-        keeping = Keeping(opened.engine)
         runs: dict[str, list[Figures]] = {OURS: [], KEEPING: []}
-        async with (
-            opened.engine,
-            Reasoner.over(opened.engine, source=opened.source, settler=settler) as pruning,
-            Reasoner.over(keeping, source=opened.source, settler=settler) as kept,  # pyright: ignore[reportArgumentType]
-        ):
-            for seed, sample in enumerate(open_suite("countdown4").samples(self.problems, 0)):
-                parsed = parse_strategy(strategy)
-                ours = await _solved(pruning, sample, parsed, seed)
-                other = await _solved(kept, sample, parsed, seed)
-                keeping.let_go()
-                assert other.usage.tokens == ours.usage.tokens, f"{strategy} on {sample.id}: another search"
-                assert other.candidates == ours.candidates, f"{strategy} on {sample.id}: another search"
-                runs[OURS].append(_figures(ours))
-                runs[KEEPING].append(_figures(other))
+        async with open_engine("reference", device="cpu", dtype="float32", threads=self.threads) as engine:
+            keeping = Keeping(engine.backend)
+            beside = msgspec.structs.replace(engine, backend=keeping)
+            async with Reasoner.open(engine=engine) as pruning, Reasoner.open(engine=beside) as kept:
+                for seed, sample in enumerate(open_suite("countdown4").samples(self.problems, 0)):
+                    parsed = parse_strategy(strategy)
+                    ours = await _solved(pruning, sample, parsed, seed)
+                    other = await _solved(kept, sample, parsed, seed)
+                    keeping.let_go()
+                    another = f"{strategy} on {sample.id}: another search"
+                    assert other.usage.tokens == ours.usage.tokens, another
+                    assert other.candidates == ours.candidates, another
+                    runs[OURS].append(_figures(ours))
+                    runs[KEEPING].append(_figures(other))
         work = Work(
             bench="kv",
             subject=strategy,

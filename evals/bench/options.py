@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...reasoning.cli.options import whole
+from ...reasoning.cli.options import count
 
 if TYPE_CHECKING:
     from .setting import Setting
@@ -19,8 +19,7 @@ MOST_TOKENS = 1 << 20
 
 def amount(option: str, help: str, *, most: int = MOST_AT_ONCE, show_default: bool | str = True) -> Any:
     """An option that takes a whole number from 1 to `most`."""
-    parser = whole(option, least=1, most=most)
-    return typer.Option(option, parser=parser, metavar="N", help=help, show_default=show_default)
+    return count(option, help, most=most, show_default=show_default)
 
 
 Models = Annotated[

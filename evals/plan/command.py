@@ -17,8 +17,8 @@ from ...reasoning.cli.options import (
     Threads,
     Verbose,
     Verifier,
+    count,
     number,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -93,31 +93,20 @@ def plan(
         str, typer.Option(metavar="B", help="Of each problem.", rich_help_panel=RUN)
     ] = "tokens=16384",
     problems: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--problems", least=1, most=4096),
-            metavar="N",
-            help="Problems that are there at once.",
-            rich_help_panel=RUN,
-        ),
+        int, count("--problems", "Problems that are there at once.", most=4096, panel=RUN)
     ] = 1,
     prompt_tokens: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--prompt-tokens", least=1, most=MOST_TOKENS),
-            metavar="N",
-            help="Length of each prompt.",
-            rich_help_panel=RUN,
-        ),
+        int, count("--prompt-tokens", "Length of each prompt.", most=MOST_TOKENS, panel=RUN)
     ] = 512,
     answer_tokens: Annotated[
         int | None,
-        typer.Option(
-            parser=whole("--answer-tokens", least=2, most=MOST_TOKENS),
-            metavar="N",
-            help="Mean length of a solution.",
+        count(
+            "--answer-tokens",
+            "Mean length of a solution.",
+            least=2,
+            most=MOST_TOKENS,
             show_default="as the budget allows",
-            rich_help_panel=RUN,
+            panel=RUN,
         ),
     ] = None,
     spread: Annotated[
@@ -138,7 +127,7 @@ def plan(
             rich_help_panel=RUN,
         ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(parser=whole("--seed", least=0), metavar="N", rich_help_panel=RUN)] = 0,
+    seed: Annotated[int, count("--seed", least=0, panel=RUN)] = 0,
     verifier: Verifier = None,
     step: Step = None,
     max_tokens: MaxTokens = None,
@@ -155,13 +144,7 @@ def plan(
     kv_memory: KvMemory = None,
     max_model_len: MaxModelLen = None,
     max_step_tokens: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--max-step-tokens", least=1, most=65536),
-            metavar="N",
-            help="Rows of a step at most.",
-            rich_help_panel=ENGINE,
-        ),
+        int, count("--max-step-tokens", "Rows of a step at most.", most=65536, panel=ENGINE)
     ] = 2048,
     as_json: JsonOut = False,
     verbose: Verbose = 0,
@@ -172,13 +155,12 @@ def plan(
     operations take at the machine's rates, and no token is computed.
     """
     from ...reasoning.cli.checks import checked_step, checked_strategy, checked_verifier
-    from ...reasoning.cli.quantity import parse_budget, parse_bytes
+    from ...reasoning.cli.quantity import parse_budget
 
     where = _Where(gpu, machine, measure, memory, dtype, threads)
     _check_where(where)
     _check_roles(checked_strategy(strategy, ()), prm=prm_config, draft=draft_config, verifier=verifier)
     limits = parse_budget(budget)
-    kv_bytes = None if kv_memory is None else parse_bytes(kv_memory)
     # Behind these stands torch: whatever was refused above cost none of its seconds.
     from .machine import ELEMENT_BYTES
     from .oracle import Writing
@@ -207,7 +189,7 @@ def plan(
             block_size=16 if measure else 32,
             max_step_tokens=max_step_tokens,
             max_model_len=max_model_len,
-            kv_memory=kv_bytes,
+            kv_memory=kv_memory,
         ),
         workload,
     )

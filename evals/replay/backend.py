@@ -132,24 +132,20 @@ class RecordedEngine(TokenLists[_Branch]):
         info = self.models["policy"]
         checker = StopChecker(params.stop, info.profile, self._tokenizer, branch.tokens)
         start, generated, stop = len(branch.tokens), 0, self._last_stop(branch)
-        with anyio.CancelScope() as scope:
-            branch.running = scope
-            try:
-                for token in coming:
-                    if generated == params.max_tokens:
-                        stop = Stop.LENGTH
-                        break
-                    if not await self._paid(meter, len(branch.tokens), params.order):
-                        stop = Stop.BUDGET
-                        break
-                    branch.tokens.append(token)
-                    generated += 1
-                    last = generated == len(coming)
-                    if (found := checker.push(token)) is not None and not last:
-                        stop = found
-                        break
-            finally:
-                branch.running = None
+        with self._busy(branch) as scope:
+            for token in coming:
+                if generated == params.max_tokens:
+                    stop = Stop.LENGTH
+                    break
+                if not await self._paid(meter, len(branch.tokens), params.order):
+                    stop = Stop.BUDGET
+                    break
+                branch.tokens.append(token)
+                generated += 1
+                last = generated == len(coming)
+                if (found := checker.push(token)) is not None and not last:
+                    stop = found
+                    break
         if scope.cancelled_caught:
             stop = Stop.CANCELLED
         kept = (*branch.tokens[start:][: checker.kept()], *checker.tail()) if generated else ()

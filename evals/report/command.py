@@ -10,7 +10,7 @@ import typer
 
 from ...engine.errors import UsageError
 from ...engine.user_path import user_path
-from ...reasoning.cli.options import Verbose, whole
+from ...reasoning.cli.options import Verbose, count
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -26,13 +26,7 @@ def view(
     ],
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     samples_mb: Annotated[
-        int,
-        typer.Option(
-            "--samples-mb",
-            parser=whole("--samples-mb", least=1, most=1024),
-            metavar="N",
-            help="Most megabytes of samples and search trees in the page.",
-        ),
+        int, count("--samples-mb", "Most megabytes of samples and search trees in the page.", most=1024)
     ] = 16,
     verbose: Verbose = 0,
 ) -> None:

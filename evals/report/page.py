@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 import msgspec
 
+from ...reasoning.treepage import asset, embeddable
 from ..runs.recipe import Recipe
 from ..statistics.intervals import Estimate
 from ..summary.tables import Difficulty, Summary
@@ -25,7 +26,8 @@ def render_page(summary: Summary, samples: Samples) -> str:
     return _template().render(
         summary=summary,
         samples=samples,
-        index=_embeddable(samples.index),
+        index=embeddable(samples.index),
+        shape=asset("shape.js"),
         charts=inline_charts(summary),
         axes=AXES,
         axis_names=AXIS_NAMES,
@@ -62,11 +64,6 @@ def _template() -> jinja2.Template:
 
 def _part(name: str) -> str:
     return (files(__package__ or "") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _embeddable(data: Any) -> str:
-    """JSON that may stand inside of a script element: nothing in it ends the element."""
-    return msgspec.json.encode(data).decode().replace("<", "\\u003c")
 
 
 def _bare_interval(estimate: Estimate) -> str:

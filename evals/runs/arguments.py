@@ -1,14 +1,20 @@
-"""From the options of `branchwise eval` to a checked recipe."""
+"""From the options of a command that runs a suite to a checked recipe, and to its run."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 
 from ...engine.errors import UsageError
 from ...engine.user_path import user_path
+from ...reasoning.cli.checks import check_sources, checked_device
 from ...reasoning.cli.quantity import parse_pairs
+from ...reasoning.cli.requests import Opening
+from .machine import Machine
+from .options import RunOptions
 from .recipe import Recipe, checked_recipe, read_recipe
 
 _OPTIONS = {"suite": "SUITE", "strategies": "--strategy", "budgets": "--budget", "recording": "--replay"}
@@ -44,6 +50,25 @@ def recipe_from(given: Mapping[str, Any], file: str | None) -> Recipe:
     for name in ("strategies", "budgets"):
         fields[name] = tuple(fields.get(name, ()))
     return checked_recipe(_located(Recipe(**fields)))
+
+
+def run_recipe(recipe: Recipe, opening: Opening, run: RunOptions, *, ray: str | None = None) -> int:
+    """Run it on the machine that `opening` names, and return the exit status.
+
+    Raises `UsageError` in one line, before anything is loaded where it can.
+    """
+    if recipe.recording is None:
+        check_sources(recipe.model, recipe.draft, recipe.prm, recipe.judge)
+    elif ray is not None:
+        raise UsageError(f"--ray {ray}: a replay runs no model; leave it out")
+    checked_device(opening.device)
+    if not run.out.strip():
+        raise UsageError('--out "": names no folder; give one, such as --out out')
+    machine = Machine.of(opening, parallel=run.parallel, ray=ray)
+    # Behind this stand torch and transformers: whatever was refused above cost none of their seconds.
+    from .launch import launch
+
+    return anyio.run(partial(launch, recipe, user_path(run.out), machine, resume=run.resume))
 
 
 def _located(recipe: Recipe) -> Recipe:

@@ -2,76 +2,50 @@
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from ...engine.errors import UsageError
-from ...engine.user_path import user_path
-from ...reasoning.cli.options import (
-    ENGINE,
-    RUN,
-    Adapter,
-    Device,
-    Draft,
-    Dtype,
-    Judge,
-    KvMemory,
-    MaxModelLen,
-    MaxTokens,
-    Model,
-    Oracle,
-    Prm,
-    Speculation,
-    Step,
-    System,
-    Temperature,
-    Think,
-    Threads,
-    Verbose,
-    Verifier,
-    whole,
-)
-from .options import Data, FieldMap, Limit, Out, Parallel, Resume, Seeds, SuiteSeed
+from ...reasoning.cli.groups import given_options, takes_groups
+from ...reasoning.cli.options import ENGINE, RUN, Verbose, count
+from ...reasoning.cli.requests import Opening, Searching
+from .options import RunOptions, SuiteOptions
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
+@takes_groups
 def evaluate(
+    *,
+    ctx: typer.Context,
     suite: Annotated[
         str | None, typer.Argument(metavar="SUITE", show_default=False, help="The problems, by name.")
     ] = None,
-    strategy: Annotated[
+    strategies: Annotated[
         list[str] | None,
         typer.Option(
+            "--strategy",
             metavar="S",
             help='May be repeated, and sweep: "best_of_n(n=4..64*2)", "best_of_n(n=4,16)".',
             rich_help_panel=RUN,
         ),
     ] = None,
-    budget: Annotated[
+    budgets: Annotated[
         list[str] | None,
-        typer.Option(metavar="B", help="May be repeated: tokens=1024.", rich_help_panel=RUN),
+        typer.Option("--budget", metavar="B", help="May be repeated: tokens=1024.", rich_help_panel=RUN),
     ] = None,
-    seeds: Seeds[int | None] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole("--seed", least=0), metavar="N", help="The first seed.", rich_help_panel=RUN
-        ),
-    ] = None,
-    limit: Limit = None,
-    suite_seed: SuiteSeed[int | None] = None,
+    problems: SuiteOptions,
+    seed: Annotated[int | None, count("--seed", "The first seed.", least=0, panel=RUN)] = None,
     difficulty: Annotated[
         int | None,
-        typer.Option(
-            parser=whole("--difficulty", least=0, most=4096),
-            metavar="N",
-            help="Samples per problem, 16 or more, that only sort the problems by difficulty.",
-            rich_help_panel=RUN,
+        count(
+            "--difficulty",
+            "Samples per problem, 16 or more, that only sort the problems by difficulty.",
+            least=0,
+            most=4096,
+            panel=RUN,
         ),
     ] = None,
-    data: Data = None,
-    map: FieldMap = None,
     allow_unsandboxed: Annotated[
         bool | None,
         typer.Option(
@@ -80,10 +54,13 @@ def evaluate(
             rich_help_panel=RUN,
         ),
     ] = None,
-    replay: Annotated[
+    recording: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Recorded outputs in place of suite and model.", rich_help_panel=RUN
+            "--replay",
+            metavar="PATH",
+            help="Recorded outputs in place of suite and model.",
+            rich_help_panel=RUN,
         ),
     ] = None,
     filter: Annotated[
@@ -96,9 +73,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="FILE", help="All of this from a TOML file.", rich_help_panel=RUN),
     ] = None,
-    out: Out = "out",
-    resume: Resume = False,
-    parallel: Parallel = 8,
+    run: RunOptions,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -107,82 +82,26 @@ def evaluate(
             rich_help_panel=ENGINE,
         ),
     ] = None,
-    model: Model[str | None] = None,
-    draft: Draft = None,
-    prm: Prm = None,
-    judge: Judge = None,
-    adapter: Adapter = None,
-    verifier: Verifier = None,
-    oracle: Oracle[bool | None] = None,
-    system: System = None,
-    think: Think = None,
-    temperature: Temperature = None,
-    max_tokens: MaxTokens = None,
-    step: Step = None,
-    speculate: Speculation = None,
-    device: Device = "auto",
-    dtype: Dtype[str | None] = None,
-    threads: Threads = None,
-    kv_memory: KvMemory = None,
-    max_model_len: MaxModelLen = None,
+    opening: Opening,
+    searching: Searching,
     verbose: Verbose = 0,
 ) -> None:
     """Compare strategies on a suite of problems, sample by sample into a folder that can be resumed."""
-    import anyio
-
-    from ...reasoning.cli.checks import checked_device, checked_source
-    from ...reasoning.cli.quantity import parse_bytes
-    from .arguments import recipe_from
+    from .arguments import recipe_from, run_recipe
+    from .recipe import Recipe
 
     fields: dict[str, Any] = {
         "suite": suite,
-        "strategies": strategy,
-        "budgets": budget,
-        "seeds": seeds,
+        "strategies": strategies,
+        "budgets": budgets,
         "seed": seed,
-        "limit": limit,
-        "suite_seed": suite_seed,
         "difficulty": difficulty,
-        "data": data,
-        "mapping": map,
         "allow_unsandboxed": allow_unsandboxed,
-        "recording": replay,
+        "recording": recording,
         "filter": filter,
-        "model": model,
-        "draft": draft,
-        "prm": prm,
-        "judge": judge,
-        "adapter": adapter,
-        "dtype": dtype,
-        "max_model_len": max_model_len,
-        "verifier": verifier,
-        "oracle": oracle,
-        "system": system,
-        "think": think,
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "step": step,
-        "speculate": speculate,
     }
-    checked = recipe_from(fields, recipe)
-    if checked.recording is None:
-        for source in (checked.model, checked.draft, checked.prm, checked.judge):
-            if source is not None:
-                checked_source(source)
-    elif ray is not None:
-        raise UsageError(f"--ray {ray}: a replay runs no model; leave it out")
-    checked_device(device)
-    memory = None if kv_memory is None else parse_bytes(kv_memory)
-    # Behind this stand torch and transformers: whatever was refused above cost none of their seconds.
-    from .launch import Machine, launch
-
-    machine = Machine(parallel=parallel, ray=ray, device=device, threads=threads, kv_memory=memory)
-
-    if not out.strip():
-        raise UsageError('--out "": names no folder; give one, such as --out out')
-    folder = user_path(out)
-
-    async def run() -> int:
-        return await launch(checked, folder, machine, resume=resume)
-
-    raise typer.Exit(anyio.run(run))
+    for group in (problems, opening, searching):
+        fields |= msgspec.structs.asdict(group)
+    given = given_options(ctx).intersection(Recipe.__struct_fields__)
+    checked = recipe_from({name: value for name, value in fields.items() if name in given}, recipe)
+    raise typer.Exit(run_recipe(checked, opening, run, ray=ray))

@@ -22,6 +22,7 @@ from ..report.write import write_report
 from ..suites.base import Suite
 from ..suites.registry import open_suite
 from ..summary.tables import Summary
+from .machine import Machine
 from .plan import Plan, Task, make_plan
 from .progress import Progress, estimate_line, plan_line, shown
 from .recipe import Recipe
@@ -31,17 +32,6 @@ from .store import Store
 
 if TYPE_CHECKING:
     from ..scale.ray_solver import RaySolver
-
-
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is done on: it changes seconds, not results. `ray` is a cluster's address, or "local"; the
-    rest then holds for each of its engines."""
-
-    parallel: int = 8
-    ray: str | None = None
-    device: str = "auto"
-    threads: int | None = None
-    kv_memory: int | None = None
 
 
 class _Console(Console):
@@ -175,7 +165,7 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         assert isinstance(suite, RecordedSuite)
         yield ReplaySolver(suite.recording, oracle=recipe.oracle)
         return
-    opening = _opening(recipe, machine)
+    opening = machine.opening(recipe)
     if machine.ray is not None:
         async with _open_workers(machine.ray, recipe, opening, machine.parallel) as solver:
             for role, digest in (await solver.weights()).items():
@@ -186,22 +176,6 @@ async def _open_solver(recipe: Recipe, suite: Suite, store: Store, machine: Mach
         for role, info in reasoner.models.items():
             store.note(f"weights of {role}", info.weights_digest + info.adapter_digest)
         yield ModelSolver(reasoner, recipe)
-
-
-def _opening(recipe: Recipe, machine: Machine) -> Opening:
-    """The recipe's models, on the machine."""
-    return Opening(
-        model=recipe.model,
-        draft=recipe.draft,
-        prm=recipe.prm,
-        judge=recipe.judge,
-        adapter=recipe.adapter,
-        device=machine.device,
-        dtype=recipe.dtype,
-        threads=machine.threads,
-        kv_memory=machine.kv_memory,
-        max_model_len=recipe.max_model_len,
-    )
 
 
 @contextlib.asynccontextmanager

@@ -1,56 +1,44 @@
-"""The options of commands that run a suite, each declared once."""
+"""The options of commands that run a suite (`groups.takes_groups`), each declared once."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
+import msgspec
 import typer
 
-from ...reasoning.cli.options import RUN, whole
+from ...reasoning.cli.options import RUN, count
 
-T = TypeVar("T")
-"""What an option gives that has a default in one command, and in another may come from a file instead."""
 
-Out = Annotated[
-    str, typer.Option("--out", metavar="DIR", help="Where records and summary go.", rich_help_panel=RUN)
-]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on with the run that is in --out.", rich_help_panel=RUN),
-]
-Seeds = Annotated[
-    T,
-    typer.Option(
-        parser=whole("--seeds", least=1, most=10_000),
-        metavar="N",
-        help="Times that each problem is solved.",
-        rich_help_panel=RUN,
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole("--limit", least=1), metavar="N", help="Problems, at most.", rich_help_panel=RUN
-    ),
-]
-SuiteSeed = Annotated[
-    T,
-    typer.Option(
-        parser=whole("--suite-seed", least=0), metavar="N", help="Draws the problems.", rich_help_panel=RUN
-    ),
-]
-Data = Annotated[
-    str | None,
-    typer.Option(metavar="PATH", help="Where the suite's files lie.", rich_help_panel=RUN),
-]
-FieldMap = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=KEY", help="Which key of a JSONL file holds what.", rich_help_panel=RUN),
-]
-Parallel = Annotated[
-    int,
-    typer.Option(
-        parser=whole("--parallel", least=1, most=4096),
-        metavar="N",
-        help="Problems in the engine at a time.",
-        rich_help_panel=RUN,
-    ),
-]
+class SuiteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a `Recipe` that say which problems are solved, and how often."""
+
+    seeds: Annotated[int, count("--seeds", "Times that each problem is solved.", most=10_000, panel=RUN)] = 1
+    limit: Annotated[int | None, count("--limit", "Problems, at most.", panel=RUN)] = None
+    suite_seed: Annotated[int, count("--suite-seed", "Draws the problems.", least=0, panel=RUN)] = 0
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Where the suite's files lie.", rich_help_panel=RUN),
+    ] = None
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FIELD=KEY",
+            help="Which key of a JSONL file holds what.",
+            rich_help_panel=RUN,
+        ),
+    ] = None
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run's records lie, and how many problems are solved at a time."""
+
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Where records and summary go.", rich_help_panel=RUN)
+    ] = "out"
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run that is in --out.", rich_help_panel=RUN),
+    ] = False
+    parallel: Annotated[
+        int, count("--parallel", "Problems in the engine at a time.", most=4096, panel=RUN)
+    ] = 8

@@ -2,21 +2,8 @@
 // Draws a search tree from left to right: a step per box, depth across, leaves down. Boxes live as long as their
 // nodes, so that what is focused or opened stays so while the tree grows.
 
-const BOX = { width: 176, height: 40, across: 28, down: 9, pad: 14 };
+const GRID = new Grid({ width: 176, height: 40, across: 28, down: 9, pad: 14 });
 const MOST_NODES = 2000;
-const SVG = "http://www.w3.org/2000/svg";
-
-function svg(name, parent, attributes = {}) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  parent.append(element);
-  return element;
-}
-
-function short(text, length) {
-  const line = text.replace(/\s+/g, " ").trim();
-  return line.length > length ? line.slice(0, length - 1) + "…" : line;
-}
 
 class Drawing {
   // `host` scrolls; `pick` is called with the node that was chosen.
@@ -45,7 +32,7 @@ class Drawing {
     const chosen = tree.chosenPath();
     const shown = new Set([...tree.nodes.keys()].slice(0, MOST_NODES));
     for (const id of chosen) shown.add(id);
-    const places = this.place(tree, shown, chosen);
+    const places = placed(tree.roots, (node) => shown.has(node.id), chosen);
     for (const [id, box] of this.boxes) {
       if (places.has(id)) continue;
       box.group.remove();
@@ -53,53 +40,24 @@ class Drawing {
       this.boxes.delete(id);
     }
     const scale = tree.scale();
-    let rows = 0, depth = 0;
     for (const [id, place] of places) {
       const node = tree.nodes.get(id);
       const box = this.boxes.get(id) || this.make(node);
       Object.assign(box, place);
       this.update(box, node, summary.get(id), chosen.has(id), scale);
-      rows = Math.max(rows, place.row + 1);
-      depth = Math.max(depth, place.depth + 1);
     }
-    const width = BOX.pad * 2 + depth * (BOX.width + BOX.across) - BOX.across;
-    const height = BOX.pad * 2 + rows * (BOX.height + BOX.down) - BOX.down;
-    const size = { width, height, viewBox: `0 0 ${width} ${height}` };
-    for (const [name, value] of Object.entries(size)) this.svg.setAttribute(name, value);
+    const size = GRID.size(places), viewBox = `0 0 ${size.width} ${size.height}`;
+    for (const [name, value] of Object.entries({ ...size, viewBox })) this.svg.setAttribute(name, value);
     this.svg.setAttribute("aria-label", `Search tree of ${places.size} steps; arrow keys move between them, Enter opens one`);
     if (this.entry === null && places.size) this.enter(tree.roots[0].id);
     return tree.nodes.size - places.size;
   }
 
-  // Row and depth of every node shown: a parent stands level with its child on the path of the answer, else amid its
-  // children. Iterative, since a chain may be longer than the call stack.
-  place(tree, shown, chosen) {
-    const places = new Map();
-    const stack = tree.roots.filter((node) => shown.has(node.id)).reverse().map((node) => [node, 0, false]);
-    let row = 0;
-    while (stack.length) {
-      const [node, depth, closed] = stack.pop();
-      const children = node.children.filter((child) => shown.has(child.id));
-      if (!closed) places.set(node.id, null); // parents first
-      if (closed) {
-        const level = children.find((child) => chosen.has(child.id));
-        const row = (child) => places.get(child.id).row;
-        const amid = (row(children[0]) + row(children[children.length - 1])) / 2;
-        places.set(node.id, { depth, row: level ? row(level) : amid });
-      } else if (!children.length) places.set(node.id, { depth, row: row++ });
-      else {
-        stack.push([node, depth, true]);
-        for (const child of children.reverse()) stack.push([child, depth + 1, false]);
-      }
-    }
-    return places;
-  }
-
   make(node) {
     const group = svg("g", this.layer, { tabindex: -1, role: "button", "data-step": node.id });
     const box = { node, group, edge: svg("path", this.edges) };
-    svg("rect", group, { width: BOX.width, height: BOX.height, rx: 6 });
-    svg("rect", group, { class: "score", width: 6, height: BOX.height - 12, x: 5, y: 6, rx: 3 });
+    svg("rect", group, { width: GRID.width, height: GRID.height, rx: 6 });
+    svg("rect", group, { class: "score", width: 6, height: GRID.height - 12, x: 5, y: 6, rx: 3 });
     box.label = svg("text", group, { x: 18, y: 17 });
     box.sub = svg("text", group, { x: 18, y: 32, class: "sub" });
     group.addEventListener("click", () => this.choose(node));
@@ -109,12 +67,11 @@ class Drawing {
   }
 
   update(box, node, { paths, pruned }, chosen, scale) {
-    const x = BOX.pad + box.depth * (BOX.width + BOX.across), y = BOX.pad + box.row * (BOX.height + BOX.down);
     const score = this.tree.scoreOf(node), reason = this.tree.reasonOf(node);
     const faded = pruned && !chosen;
     const state = [chosen && "chosen", faded && "pruned", node.writing && "writing", score !== null && "scored"];
     box.group.setAttribute("class", ["node", ...state, this.picked === node.id && "picked"].filter(Boolean).join(" "));
-    box.group.setAttribute("transform", `translate(${x},${y})`);
+    box.group.setAttribute("transform", `translate(${GRID.x(box)},${GRID.y(box)})`);
     if (score !== null) box.group.style.setProperty("--score", `${100 * (score - scale.low) / (scale.high - scale.low)}%`);
     const mark = node.verified === true ? "✓ " : node.verified === false ? "✗ " : "";
     const label = mark + (short(node.text, 21 - mark.length) || node.kind);
@@ -131,9 +88,7 @@ class Drawing {
     box.group.setAttribute("aria-label", `${label}, ${node.tokens} tokens${worth}${cut}${shared}`);
     const parent = node.parent && this.boxes.get(node.parent.id);
     if (!parent) { box.edge.removeAttribute("d"); return; }
-    const x0 = x - BOX.across, y0 = BOX.pad + parent.row * (BOX.height + BOX.down) + BOX.height / 2;
-    const y1 = y + BOX.height / 2, bend = BOX.across / 2;
-    box.edge.setAttribute("d", `M${x0},${y0}C${x0 + bend},${y0} ${x - bend},${y1} ${x},${y1}`);
+    box.edge.setAttribute("d", GRID.edge(parent, box));
     box.edge.setAttribute("class", chosen ? "chosen" : faded ? "pruned" : "");
     box.edge.style.strokeWidth = `${Math.min(6, 1 + Math.log2(paths))}px`;
   }

@@ -147,7 +147,7 @@ class SearchTree {
 
   score(branch, { verifier, value, verified, detail, steps = [] }) {
     const node = branch.tip.writing ? branch.tip.parent : branch.tip; // the last whole step
-    const path = this.pathOf(node).filter(({ kind }) => kind !== "prompt");
+    const path = pathOf(node).filter(({ kind }) => kind !== "prompt");
     if (steps.length && steps.length === path.length) path.forEach((step, index) => step.scores.set(verifier, steps[index]));
     else if (value !== null) node.scores.set(verifier, value);
     if (verified !== null) node.verified = verified;
@@ -156,16 +156,10 @@ class SearchTree {
 
   get roots() { return [...this.nodes.values()].filter((node) => !node.parent); }
 
-  pathOf(node) {
-    const path = [];
-    for (let at = node; at; at = at.parent) path.unshift(at);
-    return path;
-  }
-
   // The ids on the path of the answer.
   chosenPath() {
     const branch = this.branches.get(this.chosen);
-    return new Set(branch && branch.tip ? this.pathOf(branch.tip).map((node) => node.id) : []);
+    return new Set(branch && branch.tip ? pathOf(branch.tip).map((node) => node.id) : []);
   }
 
   reasonOf(node) {

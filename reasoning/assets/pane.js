@@ -153,6 +153,6 @@ class Pane {
     if (summary && summary.paths > 1) facts.push(`KV shared by ${summary.paths} paths`);
     this.part("facts").textContent = facts.join(" · ");
     this.part("text").textContent = node.text;
-    this.part("whole").textContent = this.tree.pathOf(node).map((each) => each.text).join("\n");
+    this.part("whole").textContent = pathOf(node).map((each) => each.text).join("\n");
   }
 }

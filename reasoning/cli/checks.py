@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from ...engine.drafting.params import parse_speculate
 from ...engine.errors import UsageError
@@ -14,6 +17,7 @@ from ..source import find_source
 from ..stepping import parse_step
 from .nearest import hint
 from .quantity import parse_settings
+from .requests import Opening, Searching
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _DTYPES = ("auto", "float32", "bfloat16")
@@ -24,10 +28,29 @@ def checked_strategy(text: str, settings: Sequence[str]) -> Strategy:
     return with_settings(parse_strategy(text), parse_settings(settings))
 
 
-def checked_source(name: str) -> str:
-    """`name`, where it leads to a model."""
-    find_source(name)
-    return name
+def check_sources(*names: str | None) -> None:
+    """Refuse a model that is named and leads nowhere."""
+    for name in names:
+        if name is not None:
+            find_source(name)
+
+
+def checked_opening(opening: Opening) -> Opening:
+    """`opening`, where its models can be found and its machine can be."""
+    check_sources(opening.model, opening.draft, opening.prm, opening.judge)
+    checked_device(opening.device)
+    checked_dtype(opening.dtype)
+    return opening
+
+
+def checked_searching(searching: Searching) -> dict[str, Any]:
+    """The fields of `searching`, in their one spelling, where they are of the form that `Reasoner.solve`
+    reads."""
+    return msgspec.structs.asdict(searching) | {
+        "verifier": checked_verifier(searching.verifier),
+        "step": checked_step(searching.step),
+        "speculate": checked_speculate(searching.speculate),
+    }
 
 
 def checked_verifier(text: str | None) -> str | None:

@@ -7,49 +7,19 @@ import typer
 
 from ...engine.errors import UsageError
 from .batch import Line, read_lines
-from .checks import (
-    check_readable,
-    checked_device,
-    checked_dtype,
-    checked_source,
-    checked_speculate,
-    checked_step,
-    checked_strategy,
-    checked_verifier,
-)
-from .options import (
-    ENGINE,
-    SEARCH,
-    Adapter,
-    Device,
-    Draft,
-    Dtype,
-    JsonOut,
-    Judge,
-    KvMemory,
-    MaxModelLen,
-    MaxTokens,
-    Model,
-    Oracle,
-    Prm,
-    Speculation,
-    Step,
-    System,
-    Temperature,
-    Think,
-    Threads,
-    Verbose,
-    Verifier,
-    whole,
-)
+from .checks import check_readable, checked_opening, checked_searching, checked_strategy
+from .groups import takes_groups
+from .options import ENGINE, SEARCH, JsonOut, Verbose, count
 from .output import graph_path
-from .quantity import DEFAULT_BUDGET, parse_budget, parse_bytes
-from .requests import Asking, Opening, Printing
+from .quantity import DEFAULT_BUDGET, parse_budget
+from .requests import Asking, Opening, Printing, Searching
 
 DEFAULT_STRATEGY = "best_of_n(n=16)"
 
 
+@takes_groups
 def solve(
+    *,
     problem: Annotated[
         str | None, typer.Argument(metavar="PROBLEM", show_default=False, help="The text.")
     ] = None,
@@ -78,42 +48,12 @@ def solve(
             rich_help_panel=SEARCH,
         ),
     ] = DEFAULT_BUDGET,
-    verifier: Verifier = None,
-    oracle: Oracle[bool] = False,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole("--seed", least=0),
-            metavar="N",
-            help="Same seed, same result; drawn when not given.",
-            rich_help_panel=SEARCH,
-        ),
+        int | None, count("--seed", "Same seed, same result; drawn when not given.", least=0, panel=SEARCH)
     ] = None,
-    step: Step = None,
-    max_tokens: MaxTokens = None,
-    model: Model[str] = "reference",
-    draft: Draft = None,
-    prm: Prm = None,
-    judge: Judge = None,
-    adapter: Adapter = None,
-    system: System = None,
-    think: Think = None,
-    temperature: Temperature = None,
-    device: Device = "auto",
-    dtype: Dtype[str] = "auto",
-    threads: Threads = None,
-    kv_memory: KvMemory = None,
-    max_model_len: MaxModelLen = None,
-    speculate: Speculation = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            parser=whole("--jobs", least=1),
-            metavar="N",
-            help="Problems of --input solved at a time.",
-            rich_help_panel=ENGINE,
-        ),
-    ] = 32,
+    opening: Opening,
+    searching: Searching,
+    jobs: Annotated[int, count("--jobs", "Problems of --input solved at a time.", panel=ENGINE)] = 32,
     graph: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the search graph: .json, .graphml or .mmd.")
     ] = None,
@@ -126,30 +66,12 @@ def solve(
     asking = Asking(
         strategy=checked_strategy(strategy, set or []),
         budget=parse_budget(budget),
-        verifier=checked_verifier(verifier),
-        oracle=oracle,
         seed=seed,
-        system=system,
-        think=think,
-        temperature=temperature,
-        max_tokens=max_tokens,
-        step=checked_step(step),
-        speculate=checked_speculate(speculate),
+        **checked_searching(searching),
     )
-    opening = Opening(
-        model=checked_source(model),
-        draft=draft and checked_source(draft),
-        prm=prm and checked_source(prm),
-        judge=judge and checked_source(judge),
-        adapter=adapter,
-        device=checked_device(device),
-        dtype=checked_dtype(dtype),
-        threads=threads,
-        kv_memory=None if kv_memory is None else parse_bytes(kv_memory),
-        max_model_len=max_model_len,
-    )
+    checked_opening(opening)
     if input is None:
-        check_readable(lines[0].text, model)
+        check_readable(lines[0].text, opening.model)
     # Behind this stand torch and transformers: whatever was refused above cost none of their seconds.
     from .runs import run_many, run_one
 

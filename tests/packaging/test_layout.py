@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def test_every_package_folder_is_a_package(root: Path, floors: dict[str, int]) -
 
 def test_no_other_module_lies_at_the_root(root: Path) -> None:
     assert [path.name for path in root.glob("*.py")] == ["__init__.py"]
+
+
+def test_tests_see_the_package_as_it_is_installed(root: Path) -> None:
+    """And not what a build left in the working directory, however they were started."""
+    assert root not in {Path(entry).resolve() for entry in sys.path}
+    found = {Path(str(each.locate_file(""))).resolve() for each in distributions(name="branchwise")}
+    assert root not in found
 
 
 def test_no_file_holds_two_nouns(root: Path, sources: list[Path]) -> None:

@@ -86,23 +86,106 @@ def test_flops_of_a_parent_are_never_passed(flops: int, count: int, reproducible
     anyio.run(main)
 
 
+Limits = st.none() | st.integers(1, 500)
+
+
+@settings(max_examples=25)
+@given(
+    top=Limits,
+    teams=st.lists(st.tuples(Limits, st.lists(Limits, min_size=1, max_size=3)), min_size=1, max_size=3),
+    reserve=st.none() | st.integers(0, 40),
+    turns=st.none() | st.integers(0, 150),
+    reproducible=st.booleans(),
+)
+def test_no_level_of_nested_budgets_is_ever_passed(
+    top: int | None,
+    teams: list[tuple[int | None, list[int | None]]],
+    reserve: int | None,
+    turns: int | None,
+    reproducible: bool,
+) -> None:
+    """Side by side, and cancelled after some turns of the event loop where `turns` is given."""
+    engine, whole = scripted(pace=uneven), SharedBudget(tokens=top, flops=500_000)
+    shared = [SharedBudget(tokens=limit, parent=whole) for limit, _ in teams]
+    budgets = [
+        Budget(
+            tokens=own, parent=parent, answer_reserve=reserve if own is None or (reserve or 0) < own else 0
+        )
+        for parent, (_, owns) in zip(shared, teams, strict=True)
+        for own in owns
+    ]
+    solutions: list[Solution] = []
+
+    async def solve() -> None:
+        async with Reasoner.over(engine, reproducible=reproducible) as reasoner:
+            solutions.extend(await solve_side_by_side(reasoner, budgets))
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(solve)
+            for _ in range(turns or 0):
+                await anyio.lowlevel.checkpoint()
+                for level in (whole, *shared):
+                    assert level.tokens is None or level.tokens_spent <= level.tokens
+            if turns is not None:
+                group.cancel_scope.cancel()
+
+    anyio.run(main)
+    assert whole.tokens_spent == sum(team.tokens_spent for team in shared)
+    assert whole.flops_spent == sum(team.flops_spent for team in shared) <= 500_000
+    for level in (whole, *shared):
+        if level.tokens is not None:
+            assert level.tokens_spent <= level.tokens
+            mine = level.tokens - level.tokens_spent
+            above = None if level.parent is None else level.parent.tokens_left
+            assert level.tokens_left == (mine if above is None else min(mine, above)), "still set aside"
+    if turns is None:
+        assert whole.tokens_spent == sum(solution.usage.tokens for solution in solutions)
+        assert whole.tokens_spent == engine.tokens_sampled + sum(map(forced, solutions))
+    assert engine.live_sequences == 0
+
+
+def test_what_a_grandchild_keeps_is_set_aside_at_every_level() -> None:
+    whole = SharedBudget(tokens=100)
+    team, other = SharedBudget(tokens=50, parent=whole), SharedBudget(parent=whole)
+    ledger = Ledger(Budget(parent=team, answer_reserve=40), thinks=True)
+    late = Ledger(Budget(parent=other, answer_reserve=70), thinks=True)
+    assert (whole.tokens_left, team.tokens_left, other.tokens_left) == (0, 0, 0)
+    assert (ledger.tokens_left(answering=True), late.tokens_left(answering=True)) == (40, 60)
+    assert not late.charge(61, 0, (), answering=True)
+    assert (whole.tokens_spent, other.tokens_spent) == (0, 0), "refused above: nothing is booked below"
+    ledger.close()
+    late.close()
+    assert (whole.tokens_left, team.tokens_left, other.tokens_left) == (100, 50, 100)
+
+
+def test_the_seconds_of_a_grandparent_end_a_search() -> None:
+    now = [0.0]
+    whole = SharedBudget(seconds=5.0, now=lambda: now[0])
+    ledger = Ledger(Budget(parent=SharedBudget(seconds=60.0, parent=whole)), thinks=False)
+    now[0] = 5.0
+    assert ledger.seconds_left == 0.0
+    assert not ledger.charge(1, 1, (), answering=True)
+
+
 @pytest.mark.anyio
 async def test_children_on_engines_of_two_threads_never_pass_their_parent() -> None:
     rigs = [OracleEngine(num_blocks=400, infos=(turn_info(),)) for _ in range(2)]
     shared = SharedBudget(tokens=900)
+    teams = [SharedBudget(parent=shared) for _ in rigs]
     found: list[Solution] = []
 
-    async def one(rig: OracleEngine) -> None:
+    async def one(rig: OracleEngine, team: SharedBudget) -> None:
         async with rig.engine as engine, Reasoner.over(engine, reproducible=False) as reasoner:
-            budgets = [Budget(parent=shared)] * 3
+            budgets = [Budget(parent=team)] * 3
             found.extend(await solve_side_by_side(reasoner, budgets, n=8))
 
     async with anyio.create_task_group() as group:
-        for rig in rigs:
-            group.start_soon(one, rig)
+        for rig, team in zip(rigs, teams, strict=True):
+            group.start_soon(one, rig, team)
     spent = sum(solution.usage.tokens for solution in found)
     assert spent == shared.tokens_spent == sum(sum(rig.runner.samples.values()) for rig in rigs)
-    assert spent == 900, "work was left"
+    assert spent == sum(team.tokens_spent for team in teams) == 900, "work was left"
 
 
 def test_what_a_child_keeps_for_its_answer_its_siblings_cannot_take() -> None:

@@ -1,6 +1,5 @@
 """What events tell is what the graph holds: the page's tree of a watched search against that of its graph."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -10,10 +9,8 @@ from branchwise import Budget, Reasoner
 from branchwise.reasoning.events import BranchOpened, Event
 from branchwise.reasoning.solution import Solution
 from branchwise.reasoning.treepage import saved_page
-from support.browser import Browser, browser, find_browser
+from support.browser import Browser
 
-PROGRAM = find_browser()
-needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 PROBLEM = "Use 3, 7, 12 and 18 to make 45"
 STRATEGIES = (
     "greedy",
@@ -39,14 +36,12 @@ OUTLINE = """((tree) => {
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def page(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
     """A page whose scripts are at hand."""
-    assert PROGRAM is not None
-    folder = tmp_path_factory.mktemp("page")
-    (folder / "empty.html").write_text(saved_page({}))
-    with browser(PROGRAM, folder / "profile") as opened:
-        opened.open((folder / "empty.html").as_uri())
-        yield opened
+    file = tmp_path_factory.mktemp("page") / "empty.html"
+    file.write_text(saved_page({}))
+    chromium.open(file.as_uri())
+    return chromium
 
 
 def watched(strategy: str) -> tuple[Solution, list[Event]]:
@@ -67,7 +62,6 @@ def json_of(data: Any) -> str:
     return msgspec.json.encode(data).decode()
 
 
-@needs_browser
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_tree_of_the_events_is_the_tree_of_the_graph(page: Browser, strategy: str) -> None:
     solution, events = watched(strategy)

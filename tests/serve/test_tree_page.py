@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("litestar", reason="needs branchwise[serve]")
 
-from support.browser import Browser, browser, find_browser
+from support.browser import Browser
 
 if TYPE_CHECKING:
     from support.serving import ServerThread
 
-PROGRAM = find_browser()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 
 PROBLEM = "Use 3, 7, 12 and 18 to make 45"
 LONG = "best_of_n(n=none, select=majority, stop_on_verified=false)"
@@ -22,13 +20,6 @@ FIGURES = (
     "[...document.querySelectorAll('.bar')].map((bar) => "
     "[bar.children[0].textContent, bar.children[2].textContent])"
 )
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert PROGRAM is not None
-    with browser(PROGRAM, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -107,7 +107,8 @@ class Undecided(DigitVerifier):
 
 def test_where_the_last_check_cannot_tell_the_samples_keep_their_step_score():
     def scripted_with_prm() -> ScriptedEngine:
-        return ScriptedEngine({"policy": following(agreeing, PROMPT_LENGTH)}, rewards={"prm": lambda text: 0.5})
+        policy = following(agreeing, PROMPT_LENGTH)
+        return ScriptedEngine({"policy": policy}, rewards={"prm": lambda text: 0.5})
 
     arm = Adaptive(probe=3, arm=BestOfN(n=1))
     solution = solve(scripted_with_prm(), arm, verifier=Undecided("7"))

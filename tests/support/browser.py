@@ -14,7 +14,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

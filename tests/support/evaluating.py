@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 import anyio
 import msgspec
-from branchwise.evals.runs.launch import Machine, launch
+from branchwise.evals.runs.launch import launch
+from branchwise.evals.runs.machine import Machine
 from branchwise.evals.runs.recipe import Recipe, checked_recipe
 from branchwise.evals.runs.store import Store
 from branchwise.evals.summary.export import write_summary

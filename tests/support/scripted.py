@@ -180,28 +180,24 @@ class ScriptedEngine(TokenLists[_Sequence]):
         start = len(sequence.tokens)
         generated = 0
         stop = Stop.LENGTH
-        with anyio.CancelScope() as scope:
-            sequence.running = scope
-            try:
-                while generated < params.max_tokens:
-                    await anyio.lowlevel.checkpoint_if_cancelled()
-                    if len(sequence.tokens) >= self._max_model_len:
-                        stop = Stop.CONTEXT
-                        break
-                    work = self._work(sequence)
-                    if not await self._granted(meter, work, params.order):
-                        stop = Stop.BUDGET
-                        break
-                    await self._compute(sequence, meter, work)
-                    generated += 1
-                    if on_tokens is not None:
-                        on_tokens(sequence.tokens[-1:])
-                    found = checker.push(sequence.tokens[-1])
-                    if found is not None:
-                        stop = found
-                        break
-            finally:
-                sequence.running = None
+        with self._busy(sequence) as scope:
+            while generated < params.max_tokens:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                if len(sequence.tokens) >= self._max_model_len:
+                    stop = Stop.CONTEXT
+                    break
+                work = self._work(sequence)
+                if not await self._granted(meter, work, params.order):
+                    stop = Stop.BUDGET
+                    break
+                await self._compute(sequence, meter, work)
+                generated += 1
+                if on_tokens is not None:
+                    on_tokens(sequence.tokens[-1:])
+                found = checker.push(sequence.tokens[-1])
+                if found is not None:
+                    stop = found
+                    break
         if scope.cancelled_caught:
             stop = Stop.CANCELLED
         kept = (*sequence.tokens[start:][: checker.kept()], *checker.tail())

@@ -13,7 +13,7 @@ from branchwise.reasoning.reasoner import Reasoner
 from branchwise.serve.running import Server, make_server, serve
 from branchwise.serve.settings import Limits, Settings
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def settings_for(**changes: Any) -> Settings:

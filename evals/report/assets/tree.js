@@ -1,17 +1,8 @@
 "use strict";
 // Draws one search graph (node-link data) as a tree from left to right: a step per box, depth across, leaves down.
 const Tree = (() => {
-  const BOX = { width: 158, height: 38, across: 26, down: 9, pad: 14 };
+  const GRID = new Grid({ width: 158, height: 38, across: 26, down: 9, pad: 14 });
   const MOST_NODES = 3000;
-  const SVG = "http://www.w3.org/2000/svg";
-
-  function make(name, attributes, parent, text) {
-    const element = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    if (text !== undefined) element.textContent = text;
-    if (parent) parent.append(element);
-    return element;
-  }
 
   // Nodes with their children, in the graph's own order (branch path, then index), and the roots among them.
   function linked(graph) {
@@ -22,12 +13,6 @@ const Tree = (() => {
       parent.children.push(child);
     }
     return { nodes, roots: [...nodes.values()].filter((node) => !node.parent) };
-  }
-
-  function pathOf(node) {
-    const path = [];
-    for (let at = node; at; at = at.parent) path.unshift(at);
-    return path;
   }
 
   // The last step of each branch; what was truncated is no part of it.
@@ -45,32 +30,6 @@ const Tree = (() => {
     const text = (path) => path.slice(1).map((node) => node.text).join("");
     const found = paths.find((path) => text(path) === record.text) || paths[0] || [];
     return new Set(found.map((node) => node.id));
-  }
-
-  // Rows and columns: a parent stands level with its child on the returned path, else amid its children.
-  // Iterative, since a chain may be longer than the call stack.
-  function place(roots, shown, chosen) {
-    let row = 0;
-    const stack = roots.slice().reverse().map((node) => [node, 0, false]);
-    while (stack.length) {
-      const [node, depth, closed] = stack.pop();
-      const children = node.children.filter(shown);
-      if (closed) {
-        const level = children.find((child) => chosen.has(child.id));
-        node.row = level ? level.row : (children[0].row + children[children.length - 1].row) / 2;
-        continue;
-      }
-      node.depth = depth;
-      if (!children.length) { node.row = row++; continue; }
-      stack.push([node, depth, true]);
-      for (const child of children.slice().reverse()) stack.push([child, depth + 1, false]);
-    }
-    return row;
-  }
-
-  function short(text, length) {
-    const line = text.replace(/\s+/g, " ").trim();
-    return line.length > length ? line.slice(0, length - 1) + "…" : line;
   }
 
   function scoreOf(node) {
@@ -98,39 +57,33 @@ const Tree = (() => {
     for (const id of chosen) capped.add(id);
     const shown = (node) => (!onlyChosen || !chosen.size || chosen.has(node.id)) &&
       (withEmpty || !isEmpty(node) || !node.parent) && capped.has(node.id);
-    const tops = roots.filter(shown);
-    const rows = place(tops, shown, chosen);
-    const drawn = all.filter((node) => node.depth !== undefined);
-    const depth = Math.max(...drawn.map((node) => node.depth));
-    const width = BOX.pad * 2 + (depth + 1) * BOX.width + depth * BOX.across;
-    const height = BOX.pad * 2 + rows * (BOX.height + BOX.down) - BOX.down;
-    const x = (node) => BOX.pad + node.depth * (BOX.width + BOX.across);
-    const y = (node) => BOX.pad + node.row * (BOX.height + BOX.down);
+    const places = placed(roots, shown, chosen);
+    const drawn = all.filter((node) => places.has(node.id));
+    for (const node of drawn) Object.assign(node, places.get(node.id));
 
     host.replaceChildren();
-    const svg = make("svg", { width, height, role: "group", "aria-label": `Search tree of ${drawn.length} steps; arrow keys move between them` }, host);
-    const edges = make("g", {}, svg), boxes = make("g", {}, svg);
+    const label = `Search tree of ${drawn.length} steps; arrow keys move between them`;
+    const tree = svg("svg", host, { ...GRID.size(places), role: "group", "aria-label": label });
+    const edges = svg("g", tree), boxes = svg("g", tree);
     for (const node of drawn.filter((each) => each.parent)) {
-      const x0 = x(node.parent) + BOX.width, y0 = y(node.parent) + BOX.height / 2;
-      const x1 = x(node), y1 = y(node) + BOX.height / 2, bend = BOX.across / 2;
-      const path = make("path", { d: `M${x0},${y0}C${x0 + bend},${y0} ${x1 - bend},${y1} ${x1},${y1}` }, edges);
+      const path = svg("path", edges, { d: GRID.edge(node.parent, node) });
       if (chosen.has(node.id)) path.setAttribute("class", "chosen");
     }
     drawn.forEach((node, index) => {
       const candidate = last.get(node.branch) === node ? candidates.get(node.branch) : undefined;
       const cut = !node.children.length && !candidate;
-      const box = make("g", {
+      const box = svg("g", boxes, {
         class: "node" + (chosen.has(node.id) ? " chosen" : "") + (cut ? " cut" : ""),
-        transform: `translate(${x(node)},${y(node)})`,
+        transform: `translate(${GRID.x(node)},${GRID.y(node)})`,
         tabindex: index ? -1 : 0, role: "button",
-      }, boxes);
+      });
       const label = short(node.text, candidate ? 17 : 19) || node.kind;
       const verdict = candidate && (candidate.correct === null ? "unknown" : candidate.correct ? "right" : "wrong");
       box.setAttribute("aria-label", `${label}, ${subtitle(node, candidate)}${verdict ? ", " + verdict : ""}`);
-      make("rect", { width: BOX.width, height: BOX.height, rx: 6 }, box);
-      make("text", { x: 9, y: 16 }, box, label);
-      make("text", { x: 9, y: 31, class: "sub" }, box, subtitle(node, candidate));
-      if (verdict) make("circle", { class: `flag ${verdict}`, cx: BOX.width - 13, cy: 13, r: 5 }, box);
+      svg("rect", box, { width: GRID.width, height: GRID.height, rx: 6 });
+      svg("text", box, { x: 9, y: 16 }, label);
+      svg("text", box, { x: 9, y: 31, class: "sub" }, subtitle(node, candidate));
+      if (verdict) svg("circle", box, { class: `flag ${verdict}`, cx: GRID.width - 13, cy: 13, r: 5 });
       node.box = box;
       const choose = () => {
         for (const other of boxes.querySelectorAll(".picked")) other.classList.remove("picked");
@@ -141,7 +94,7 @@ const Tree = (() => {
       box.addEventListener("keydown", (event) => move(event, node, drawn, choose));
     });
     const first = drawn.find((node) => !node.parent);
-    host.scrollTop = Math.max(0, y(first) + BOX.height / 2 - host.clientHeight / 2);
+    host.scrollTop = Math.max(0, GRID.y(first) + GRID.height / 2 - host.clientHeight / 2);
     return drawn.length;
   }
 

@@ -15,12 +15,10 @@ import pytest
 from branchwise.evals.runs.record import Record, branch_texts
 from branchwise.evals.runs.store import Store
 from branchwise.reasoning.cli.main import run as run_command
-from support.browser import WAIT_S, Browser, browser, find_browser
+from support.browser import WAIT_S, Browser
 from support.evaluating import recipe, run
 
 pytest.importorskip("inspect_ai", reason="needs branchwise[inspect]")
-PROGRAM = find_browser()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 
 STRATEGIES = ("greedy", "best_of_n(n=4)")
 BUDGET = "tokens=300"
@@ -67,13 +65,6 @@ def _answers(address: str) -> bool:
     with contextlib.suppress(OSError), urlopen(address, timeout=WAIT_S):
         return True
     return False
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert PROGRAM is not None
-    with browser(PROGRAM, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture

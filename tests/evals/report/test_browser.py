@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from support.browser import Browser, browser, find_browser
+from support.browser import Browser
 from support.evaluating import recipe, run
 
-PROGRAM = find_browser()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 VISIBLE = (
     "(s) => { const b = document.querySelector(s).getBoundingClientRect(); return b.width * b.height > 0; }"
 )
@@ -20,13 +18,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     what = recipe(strategies=("greedy", "best_of_n(n=4)"), limit=6, seeds=2, difficulty=16)
     assert run(what, folder, report=True) == 0
     return (folder / "report.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert PROGRAM is not None
-    with browser(PROGRAM, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Pages of odd runs in a real browser: whatever problems say and whatever came of them, they hold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,12 +13,9 @@ from branchwise.evals.runs.record import Record, Spent, failed_record
 from branchwise.evals.runs.store import Store
 from branchwise.evals.suites.base import Gold, Sample
 from branchwise.verifiers.answer_type import AnswerType
-from support.browser import Browser, browser, find_browser
+from support.browser import Browser
 from support.evaluating import recipe
 from support.records import made_candidate, made_record
-
-PROGRAM = find_browser()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 
 HOSTILE = (
     "</script><script>document.title='taken'</script><!-- \"'`${1}` {{ 7*7 }} {% raw %} &amp; &lt; \\u003c"
@@ -110,13 +107,6 @@ def write(folder: Path, outcome: Outcome, *, text: str = "1+2", level: str = "1"
         with patch("branchwise.evals.report.write.write_plots"):  # the page holds the same charts
             _, paths = write_report(store, folder)
     return paths[0].as_uri()
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert PROGRAM is not None
-    with browser(PROGRAM, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 LONG = ("endless", "40 settings")

@@ -8,10 +8,8 @@ import pytest
 from branchwise import Budget, solve
 from branchwise.reasoning.cli import main
 from branchwise.reasoning.treepage import saved_page
-from support.browser import Browser, browser, find_browser
+from support.browser import Browser
 
-PROGRAM = find_browser()
-needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")
 PROBLEM = "Use 3, 7, 12 and 18 to make 45"
 EVIL = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>@script@"
 
@@ -26,13 +24,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert PROGRAM is not None
-    with browser(PROGRAM, tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 @pytest.fixture
 def opened(chromium: Browser, graphs: list[Path]) -> Iterator[Browser]:
     """The page of both graphs, which may log no error and ask nobody."""
@@ -45,7 +36,6 @@ def opened(chromium: Browser, graphs: list[Path]) -> Iterator[Browser]:
     assert chromium.requests == []
 
 
-@needs_browser
 def test_both_trees_stand_side_by_side_with_every_step(opened: Browser, graphs: list[Path]) -> None:
     for index, path in enumerate(graphs):
         nodes = json.loads(path.read_text())["nodes"]
@@ -56,7 +46,6 @@ def test_both_trees_stand_side_by_side_with_every_step(opened: Browser, graphs: 
     assert titles == ["beam: beam", "samples: best_of_n"]
 
 
-@needs_browser
 def test_a_saved_answer_has_its_path(opened: Browser, graphs: list[Path]) -> None:
     ending = json.loads(graphs[1].read_text())["graph"]["ending"]
     pane = "document.querySelectorAll('.pane')[1]"
@@ -66,7 +55,6 @@ def test_a_saved_answer_has_its_path(opened: Browser, graphs: list[Path]) -> Non
     assert opened.run(f"{pane}.querySelector('.figure').textContent") == str(ending["tokens"])
 
 
-@needs_browser
 def test_markup_in_a_saved_graph_stays_text(chromium: Browser, tmp_path: Path) -> None:
     node = {"id": "0#0", "branch": "0", "kind": "prompt", "start": 0, "length": 3, "text": EVIL, "stop": ""}
     graph = {"nodes": [node | {"reason": EVIL, "verified": None}], "links": [], "graph": {"notes": [EVIL]}}

@@ -1,14 +1,19 @@
 """`branchwise eval` and `branchwise summary`: recipes, and bad input in one line."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
+import msgspec
 import pytest
+from branchwise.evals.calibration.command import calibrate
 from branchwise.evals.runs.command import evaluate
+from branchwise.evals.runs.machine import Machine
 from branchwise.evals.runs.recipe import Recipe, checked_recipe, read_recipe
-from branchwise.reasoning.cli.requests import Asking, Opening
+from branchwise.reasoning.cli.requests import Asking, Opening, Searching
 from branchwise.reasoning.cli.solve import solve
+from branchwise.serve.command import serve
 from cli.command_line import Branchwise, refused
 from cli.conftest import branchwise as _branchwise
 from support.evaluating import reproducible, write_chains
@@ -52,6 +57,9 @@ branchwise = _branchwise
         (("countdown", "--filter", "x", "--strategy", "greedy"), ("--filter x", "give --replay PATH")),
         (("--recipe", "/none.toml"), ("/none.toml", "No such file")),
         (("countdown", "--recipe", "/none.toml"), ("given together with SUITE",)),
+        # What is written out is given, though it is what would be taken anyway.
+        (("--recipe", "/none.toml", "--seeds", "1"), ("given together with --seeds",)),
+        (("--recipe", "/none.toml", "--model", "reference"), ("given together with --model",)),
     ],
 )
 def test_bad_input_is_refused_in_one_line(
@@ -73,12 +81,23 @@ def test_a_strategy_that_no_sample_can_run_ends_the_run_at_once(
     assert again.status == 0, again.err
 
 
-def test_models_and_searches_are_asked_for_by_the_options_of_solve() -> None:
+@pytest.mark.parametrize("command", [evaluate, calibrate, serve])
+def test_models_and_searches_are_asked_for_by_the_options_of_solve(command: Callable[..., None]) -> None:
     names = {*Opening.__struct_fields__, *Asking.__struct_fields__} - {"strategy", "budget", "seed"}
-    ours, theirs = (get_type_hints(command, include_extras=True) for command in (evaluate, solve))
+    ours, theirs = (get_type_hints(each, include_extras=True) for each in (command, solve))
+    if command is serve:  # where a request says the rest
+        names -= set(Searching.__struct_fields__) - {"verifier", "step", "speculate"}
     for name in names:
         (option,) = ours[name].__metadata__
         assert theirs[name].__metadata__ == (option,), name  # the one declaration of it
+
+
+def test_a_run_opens_what_its_recipe_names_on_the_machine_that_its_options_name() -> None:
+    asked = {name: f"the {name}" for name in Opening.__struct_fields__}
+    machine = Machine.of(Opening(**asked), parallel=1)  # pyright: ignore[reportArgumentType]
+    decides = {name: asked[name] for name in Recipe.__struct_fields__ if name in asked}
+    recipe = Recipe(suite="s", strategies=("greedy",), **decides)  # pyright: ignore[reportArgumentType]
+    assert msgspec.structs.asdict(machine.opening(recipe)) == asked
 
 
 def test_a_filter_of_lm_eval_decides_what_was_right(branchwise: Branchwise, tmp_path: Path) -> None:
