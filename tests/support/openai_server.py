@@ -3,6 +3,7 @@ slow, faulty, plain or dead.
 """
 
 import contextlib
+import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import anyio
 import anyio.abc
 import h11
 import msgspec
+from branchwise.engine.text.grammar import GrammarState, json_grammar
 from branchwise.engine.text.tokenizer import Message, Tokenizer
 
 Write = Callable[[Sequence[int], int], int]
@@ -49,7 +51,9 @@ class StandInServer:
     """One server. `faults` meet the next completions in turn. `requests` are their bodies, `written` the
     tokens sent, `dropped` the streams that the client left before their end.
 
-    Without `ids` it takes and tells text only; without `extensions` it refuses what OpenAI's has not.
+    Without `ids` it takes and tells text only; without `extensions` it refuses what OpenAI's has not. A token
+    that it may not write (by the parameter `restriction`, or `response_format`) gives way to one that it may.
+    It refuses requests with the fields `refuses`.
     """
 
     def __init__(
@@ -67,6 +71,8 @@ class StandInServer:
         least_tokens: int = 0,
         tokenizes: bool = False,
         delay_s: float = 0.0,
+        restriction: str | None = None,
+        refuses: Sequence[str] = (),
     ) -> None:
         self._write = write
         self._tokenizer = tokenizer
@@ -80,6 +86,9 @@ class StandInServer:
         self._least_tokens = least_tokens
         self._tokenizes = tokenizes
         self.delay_s = delay_s
+        usual = "allowed_token_ids" if extensions else "logit_bias"
+        self._restriction = usual if restriction is None else restriction
+        self._refuses = frozenset(refuses)
         self.faults: deque[Fault] = deque()
         self.requests: list[dict[str, Any]] = []
         self.written = 0
@@ -192,6 +201,8 @@ class StandInServer:
             return "the prompt must be a string"
         if not self._extensions and (unknown := set(body) - PLAIN):
             return f"unknown fields {sorted(unknown)}"
+        if unknown := self._refuses & set(body):
+            return f"unknown fields {sorted(unknown)}"
         if (body.get("logprobs") or 0) > self._most_logprobs:
             return f"at most {self._most_logprobs} logprobs"
         if body["model"] != self._name:
@@ -201,17 +212,42 @@ class StandInServer:
     async def _events(self, body: dict[str, Any], ids: list[int]) -> AsyncGenerator[dict[str, Any]]:
         """One event per token, then the usage."""
         begin, stops = len(ids), {*self._eos, *body.get("stop_token_ids", ())}
+        grammar = self._grammar(body)
         limit = min(body["max_tokens"], self._context - begin)
         reason: str | None = None
         while reason is None:
-            token = self._write(ids, body.get("seed", 0))
+            token = self._among(self._write(ids, body.get("seed", 0)), ids, body, grammar)
             ids.append(token)
-            if token in stops:
+            if grammar is not None:
+                grammar.push(token)
+            if token in stops or (grammar is not None and grammar.finished):
                 reason = "stop"
             elif len(ids) - begin >= limit:
                 reason = "length"
             yield {"choices": [self._choice(body, token, reason)]}
         yield {"choices": [], "usage": self._usage(body, ids[:begin], ids[begin:])}
+
+    def _grammar(self, body: dict[str, Any]) -> GrammarState | None:
+        """That of `response_format`, from the first token of the completion on."""
+        if "response_format" not in body:
+            return None
+        schema = body["response_format"]["json_schema"]["schema"]
+        size = self._tokenizer.vocab_size
+        return json_grammar(schema, self._tokenizer, self._eos, size).begin([], size)
+
+    def _among(
+        self, token: int, ids: Sequence[int], body: dict[str, Any], grammar: GrammarState | None
+    ) -> int:
+        """`token` where it may stand there, else one of those that may, drawn by the seed."""
+        told = body.get(self._restriction)
+        if told is not None:
+            highest = max(told.values()) if isinstance(told, dict) else 0.0
+            told = [int(one) for one in told if not isinstance(told, dict) or told[one] == highest]
+        if grammar is not None and (fitting := grammar.allowed()) is not None:
+            told = [one for one in told or range(len(fitting)) if fitting[one]]
+        if told is None or token in told:
+            return token
+        return random.Random(f"{body.get('seed')} {len(ids)}").choice(sorted(told))
 
     def _choice(self, body: dict[str, Any], token: int, reason: str | None) -> dict[str, Any]:
         text = "" if token in self._eos else self._tokenizer.decode([token])
@@ -244,20 +280,8 @@ class StandInServer:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(reply.watch, group.cancel_scope)
-                await reply.begin()
-                sent = 0
-                async for event in events:
-                    if sent == fault.after:
-                        await reply.cut()
-                        ended = True
-                        break
-                    await anyio.sleep(self.delay_s)
-                    await reply.event(event)
-                    if event["choices"]:
-                        sent += 1
-                        self.written += 1
-                else:
-                    await reply.end()
+                with contextlib.suppress(anyio.BrokenResourceError):  # left while something was sent
+                    await self._send_events(reply, events, fault)
                     ended = True
                 group.cancel_scope.cancel()
         finally:
@@ -265,6 +289,22 @@ class StandInServer:
             self.streaming -= 1
             self.dropped += not ended
             self._left.set()
+
+    async def _send_events(
+        self, reply: "_Reply", events: AsyncGenerator[dict[str, Any]], fault: Fault
+    ) -> None:
+        await reply.begin()
+        sent = 0
+        async for event in events:
+            if sent == fault.after:
+                await reply.cut()
+                return
+            await anyio.sleep(self.delay_s)
+            await reply.event(event)
+            if event["choices"]:
+                sent += 1
+                self.written += 1
+        await reply.end()
 
 
 class _Reply:

@@ -7,7 +7,8 @@ import anyio
 import httpx2
 from branchwise.engine.protocol import ExtendParams, ModelInfo, Verdict, Work
 from branchwise.engine.remote.dialect import Dialect
-from branchwise.engine.remote.engine import RemoteEngine, RemoteModel
+from branchwise.engine.remote.engine import RemoteEngine
+from branchwise.engine.remote.model import RemoteModel
 from branchwise.engine.remote.servers import RetryPolicy, Servers
 from branchwise.engine.sampling.params import GREEDY
 from branchwise.engine.text.stop import StopRule, Until

@@ -29,10 +29,15 @@ def found(server: StandInServer, served: str = "policy") -> Dialect:
         ({"most_logprobs": 5}, Dialect(most_alternatives=5)),
         ({"least_tokens": 1}, Dialect(most_alternatives=20, echo_tokens=1)),
         ({"least_tokens": 2}, Dialect(most_alternatives=20, scores=False)),
-        ({"extensions": False}, Dialect(most_alternatives=5, extensions=False, ids_out=False)),
+        (
+            {"extensions": False},
+            Dialect(most_alternatives=5, extensions=False, ids_out=False, restricts=""),
+        ),
         (
             {"extensions": False, "ids": False},
-            Dialect(most_alternatives=5, extensions=False, ids_in=False, ids_out=False, scores=False),
+            Dialect(
+                most_alternatives=5, extensions=False, ids_in=False, ids_out=False, scores=False, restricts=""
+            ),
         ),
     ],
 )
