@@ -216,7 +216,7 @@ async def _events(url: str, response: httpx2.Response) -> AsyncGenerator[Complet
             event = msgspec.json.decode(data, type=Completion)
         except msgspec.DecodeError as error:  # cut off, mostly
             raise ServerTrouble(f"{url}: an event of the stream cannot be read ({error})") from None
-        if event.error is not None:
+        if bytes(event.error) != b"null":
             raise ServerTrouble(f"{url}: {error_text(data.encode())}")
         yield event
     raise ServerTrouble(f"{url}: the stream ended before the completion did")

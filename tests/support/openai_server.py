@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
@@ -37,6 +37,14 @@ PLAIN = frozenset(
 )
 """What a server without extensions takes."""
 LOGPROB = -0.5
+
+
+class Server(Protocol):
+    """What listens at `url` once it runs."""
+
+    url: str
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None: ...
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +85,7 @@ class StandInServer:
         self._write = write
         self._tokenizer = tokenizer
         self._eos = eos
-        self._root = root
+        self.root = root
         self._name = name
         self._context = context
         self._ids = ids
@@ -149,7 +157,7 @@ class StandInServer:
         assert request is not None
         reply = _Reply(stream, connection)
         if request.method == b"GET":
-            served = {"id": self._name, "root": self._root, "max_model_len": self._context}
+            served = {"id": self._name, "root": self.root, "max_model_len": self._context}
             await reply.whole(200, {"object": "list", "data": [served]})
         elif request.target.endswith(b"/completions"):
             await self._complete(reply, msgspec.json.decode(body))
@@ -163,16 +171,16 @@ class StandInServer:
         self.requests.append(body)
         fault = self.faults.popleft() if self.faults else Fault()
         if fault.status is not None:
-            await reply.whole(fault.status, {"error": {"message": "injected"}}, retry_after=fault.retry_after)
+            await reply.whole(fault.status, self._error("injected"), retry_after=fault.retry_after)
             return
         if (refusal := self._refusal(body)) is not None:
-            await reply.whole(400, {"error": {"message": refusal}})
+            await reply.whole(400, self._error(refusal))
             return
         prompt = body["prompt"]
         ids = prompt if isinstance(prompt, list) else self._tokenizer.encode(prompt)
         if body.get("echo"):
             if body["max_tokens"] < self._least_tokens:
-                await reply.whole(400, {"error": {"message": "max_tokens must be positive"}})
+                await reply.whole(400, self._error("max_tokens must be positive"))
                 return
             count = len(ids) + body["max_tokens"]
             told = {"tokens": [""] * count, "token_logprobs": [None, *[LOGPROB] * (count - 1)]}
@@ -186,6 +194,9 @@ class StandInServer:
             return
         chunks = [event async for event in events]
         await reply.whole(200, chunks[0] | {"usage": chunks[-1]["usage"]})
+
+    def _error(self, message: str) -> dict[str, Any]:
+        return {"error": {"message": message}}
 
     def _tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """`/tokenize` of a text or a chat, `/detokenize`."""
@@ -220,12 +231,20 @@ class StandInServer:
             ids.append(token)
             if grammar is not None:
                 grammar.push(token)
-            if token in stops or (grammar is not None and grammar.finished):
+            matched = self._matched(body, ids[begin:], stops)
+            if matched is not None or (grammar is not None and grammar.finished):
                 reason = "stop"
             elif len(ids) - begin >= limit:
                 reason = "length"
-            yield {"choices": [self._choice(body, token, reason)]}
+            yield {"choices": [self._choice(body, token, reason, matched)]}
         yield {"choices": [], "usage": self._usage(body, ids[:begin], ids[begin:])}
+
+    def _matched(self, body: dict[str, Any], written: Sequence[int], stops: set[int]) -> int | str | None:
+        """The stop that the last token completed."""
+        if written[-1] in stops:
+            return written[-1]
+        text = self._tokenizer.decode(written)
+        return next((string for string in body.get("stop", ()) if text.endswith(string)), None)
 
     def _grammar(self, body: dict[str, Any]) -> GrammarState | None:
         """That of `response_format`, from the first token of the completion on."""
@@ -247,13 +266,15 @@ class StandInServer:
             told = [one for one in told or range(len(fitting)) if fitting[one]]
         if told is None or token in told:
             return token
-        return random.Random(f"{body.get('seed')} {len(ids)}").choice(sorted(told))
+        highest_two = sorted(told)[-2:]  # there is little white space among them
+        return random.Random(f"{body.get('seed')} {len(ids)}").choice(highest_two)
 
-    def _choice(self, body: dict[str, Any], token: int, reason: str | None) -> dict[str, Any]:
+    def _choice(
+        self, body: dict[str, Any], token: int, reason: str | None, matched: int | str | None
+    ) -> dict[str, Any]:
         text = "" if token in self._eos else self._tokenizer.decode([token])
-        given = reason == "stop" and token not in self._eos
         choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason}
-        choice["stop_reason"] = token if given else None
+        choice["stop_reason"] = None if matched in self._eos else matched
         if body.get("return_token_ids") and self._ids:
             choice["token_ids"] = [token]
         if (count := body.get("logprobs")) is not None:
@@ -361,7 +382,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @asynccontextmanager
-async def serving(*servers: StandInServer) -> AsyncGenerator[None]:
+async def serving(*servers: Server) -> AsyncGenerator[None]:
     """The servers listen inside the block."""
     failure: Exception | None = None
     async with anyio.create_task_group() as group:

@@ -12,7 +12,7 @@ from branchwise.engine.remote.model import RemoteModel
 from branchwise.engine.remote.servers import RetryPolicy, Servers
 from branchwise.engine.sampling.params import GREEDY
 from branchwise.engine.text.stop import StopRule, Until
-from support.openai_server import StandInServer, serving
+from support.openai_server import Server, StandInServer, serving
 from support.scripted import EOS, Script, ScriptedEngine
 
 FAST = RetryPolicy(attempts=3, first_s=0.001, longest_s=0.002, down_s=0.05)
@@ -45,7 +45,7 @@ def scripted_server(script: Script, name: str = "policy", **options: object) -> 
 
 
 def remote_engine(
-    models: Mapping[str, tuple[ModelInfo, Sequence[StandInServer]]],
+    models: Mapping[str, tuple[ModelInfo, Sequence[Server]]],
     *,
     dialect: Dialect = FULL,
     retry: RetryPolicy = FAST,
@@ -97,9 +97,10 @@ def script(text: str, seed: int) -> str:
     return TEXT[len(text) - len(PROMPT) :]
 
 
-def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: StandInServer, **options: Any) -> Any:
+def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: Server, **options: Any) -> Any:
     """`body` on an engine over the servers; nothing may be left in it."""
-    info = scripted_info(options.pop("script", script), max_model_len=options.pop("context", 400))
+    given = {name: options.pop(name) for name in ("profile",) if name in options}
+    info = scripted_info(options.pop("script", script), max_model_len=options.pop("context", 400), **given)
 
     async def main() -> Any:
         async with serving(*servers):
