@@ -23,17 +23,21 @@ class Constrained:
     A server's own grammar begins with its completion. So it is told the schema only where the text begins;
     behind that (a lease ended, a stream broke, the branch was forked or cut) the server writes freely. Either
     way each token is checked here. The first that does not fit is dropped, and the next request draws one
-    token among those that fit.
+    token among those that fit. Behind a server's grammar the log-probabilities are not known (it tells those
+    of what the grammar left), so that it is not told the schema where more than one per token is asked for.
 
     That draws as a mask would: with p(A) the weight of what fits, a token x that fits comes first with p(x),
     and after a dropped one with p(x) / p(A), in all p(x) + (1 - p(A)) p(x) / p(A) = p(x) / p(A).
     """
 
-    def __init__(self, constraint: Constraint, tokens: Sequence[int], vocab_size: int) -> None:
-        """`tokens` are those of the sequence, `vocab_size` the logits of the model."""
+    def __init__(
+        self, constraint: Constraint, tokens: Sequence[int], vocab_size: int, *, detailed: bool
+    ) -> None:
+        """`tokens` are those of the sequence, `vocab_size` the logits of the model. `detailed`: alternatives
+        or statistics are asked for."""
         self._start = constraint.start
         self._length = len(tokens)
-        self._schema: str | None = constraint.grammar.schema
+        self._schema = None if detailed else constraint.grammar.schema
         self._state = constraint.grammar.begin(tokens[constraint.start :], vocab_size)
         self._among: tuple[int, ...] | None = None
 

@@ -10,7 +10,7 @@ from ..text.stop import Stop
 from .lease import Lease
 from .model import RemoteModel
 from .reading import Arrived, end_id, read_tokens
-from .request import extend_body
+from .request import extend_body, masks_logprobs
 from .sequence import RemoteSequence
 from .servers import Route, ServerRefused, ServerTrouble
 from .wire import Choice, Completion
@@ -40,6 +40,7 @@ class Dictation:
         self._lease = lease
         self._route = route
         self._on_token = on_token
+        self._masked = False
 
     async def run(self) -> Stop | None:
         """Why the extension ends within the lease, if it does. Raises `ServerLost` after the last try, and
@@ -65,6 +66,7 @@ class Dictation:
     async def _request(self) -> None:
         """One try. Where the server takes no schema, another without it."""
         model, writing, narrowed = self._model, self._writing, self._writing.narrowed
+        self._masked = masks_logprobs(writing.params.sampling, narrowed, model.dialect)
         count = 1 if narrowed.among is not None else len(self._lease)
         body = extend_body(
             model.served, self._sequence, writing.params, count, model.info, model.dialect, narrowed
@@ -129,6 +131,8 @@ class Dictation:
     def _take(self, arrived: Arrived) -> None:
         if arrived.logprob is not None and not arrived.logprob <= _MOST_LOGPROB:
             self._fail(f"{arrived.logprob} is no log-probability of a token")
+        if self._masked:
+            arrived = Arrived(arrived.token)
         self._route.progressed()
         self._writing.take(arrived, self._lease)
         self._sequence.usage.decode_tokens += 1

@@ -161,6 +161,13 @@ def _stops(rule: StopRule, profile: ModelProfile, tokenizer: Tokenizer) -> dict[
     return stops
 
 
+def masks_logprobs(sampling: SamplingParams, narrowed: Narrowed, dialect: Dialect) -> bool:
+    """Whether the log-probabilities that come back are those of the masked distribution, which nobody asked
+    for: servers tell them so behind a grammar, and SGLang behind a bias."""
+    among = sampling.allowed_tokens if narrowed.among is None else narrowed.among
+    return narrowed.schema is not None or (among is not None and dialect.restricts == "logit_bias")
+
+
 def only(among: Sequence[int], bias: Mapping[int, float], dialect: Dialect) -> dict[str, Any]:
     """What makes a server write no token but these. A bias lifts them above all others by as much as servers
     take, and keeps the differences between them."""

@@ -25,11 +25,12 @@ class Writing:
         self.info = info
         self.generated = 0
         self.stop: Stop | None = None
-        self.constrained = (
-            None
-            if params.constraint is None
-            else Constrained(params.constraint, sequence.tokens, info.vocab_size)
-        )
+        self.constrained: Constrained | None = None
+        if params.constraint is not None:
+            detailed = params.sampling.stats_top_k > 0 or params.sampling.top_logprobs > 0
+            self.constrained = Constrained(
+                params.constraint, sequence.tokens, info.vocab_size, detailed=detailed
+            )
         self._sequence = sequence
         self._start = len(sequence.tokens)
         self._checker = StopChecker(params.stop, info.profile, info.tokenizer, sequence.tokens)

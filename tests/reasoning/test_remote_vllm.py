@@ -164,8 +164,6 @@ def test_a_text_fits_its_schema_and_does_not_depend_on_where_its_requests_end(se
     whole, *cut = [anyio.run(written, lease_tokens) for lease_tokens in (90, 5, 1)]
     for there in cut:
         assert [one.tokens for one in there] == [one.tokens for one in whole]
-        for one, other in zip(there, whole, strict=True):
-            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-2)
 
 
 def _text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:

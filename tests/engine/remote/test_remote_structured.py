@@ -21,7 +21,7 @@ from branchwise.strategies.best_of_n import BestOfN
 from branchwise.verifiers.vote import Select
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.openai_server import Fault, StandInServer, serving
+from support.openai_server import LOGPROB, Fault, StandInServer, serving
 from support.remote import (
     END,
     FULL,
@@ -144,6 +144,25 @@ def test_a_dropped_token_is_counted_as_a_draft_and_not_paid_for():
     length = run(body, server, lease_tokens=1, script=stubborn)
     assert purse.paid == usage.decode_tokens == length
     assert usage.draft_tokens == sum("allowed_token_ids" in request for request in server.requests) > 0
+
+
+def test_log_probabilities_are_those_of_the_model_or_not_told():
+    """Behind a server's grammar they are those of what the grammar left."""
+    server = scripted_server(compliant)
+    asked = [SamplingParams(temperature=0.0), SamplingParams(temperature=0.0, stats_top_k=3)]
+
+    async def body(engine: RemoteEngine) -> list[Any]:
+        return [
+            await engine.extend(engine.open(PROMPT, seed=1), params(PERSON, sampling), Purse())
+            for sampling in asked
+        ]
+
+    plain, detailed = run(body, server, lease_tokens=MANY, script=compliant)
+    assert plain.tokens == detailed.tokens
+    assert ["response_format" in request for request in server.requests] == [True, False]
+    assert plain.logprobs == ()
+    assert detailed.logprobs == (LOGPROB,) * len(detailed.tokens)
+    assert len(detailed.stats) == len(detailed.tokens)
 
 
 @pytest.mark.parametrize("restricts", ["allowed_token_ids", "logit_bias"])
