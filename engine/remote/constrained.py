@@ -70,7 +70,8 @@ class Constrained:
         self._length += 1
         self._among = None
 
-    def redraw(self) -> None:
-        """What came was dropped."""
+    def redraw(self) -> bool:
+        """What came was dropped. Returns whether any token fits."""
         allowed = self._state.allowed()
         self._among = () if allowed is None else tuple(allowed.nonzero()[0].tolist())
+        return bool(self._among)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import structlog
 
-from ..errors import ServerFailed
+from ..errors import SamplingError, ServerFailed
 from ..text.stop import Stop
 from .lease import Lease
 from .model import RemoteModel
@@ -13,7 +13,7 @@ from .reading import Arrived, end_id, read_tokens
 from .request import extend_body, masks_logprobs
 from .sequence import RemoteSequence
 from .servers import Route, ServerRefused, ServerTrouble
-from .wire import Choice, Completion
+from .wire import Choice, Completion, ServedUsage
 from .writing import Writing
 
 log = structlog.get_logger(__name__)
@@ -41,20 +41,22 @@ class Dictation:
         self._route = route
         self._on_token = on_token
         self._masked = False
+        self._served: ServedUsage | None = None
 
     async def run(self) -> Stop | None:
         """Why the extension ends within the lease, if it does. Raises `ServerLost` after the last try, and
         `ServerFailed` for a refusal or a reply that cannot be."""
         writing = self._writing
         while len(self._lease) and writing.stop is None:
-            before = writing.generated
+            before, redrawing = writing.generated, writing.redraws
             try:
                 await self._request()
             except ServerTrouble as trouble:
                 if self._wanting:  # else all that it still owed was its usage
                     await self._route.failed(trouble)
                 continue
-            if writing.generated == before and writing.stop is None and not writing.redraws:
+            dropped = writing.redraws and not redrawing
+            if writing.generated == before and writing.stop is None and not dropped:
                 raise ServerFailed(f"{self._route.url}: the server ended the completion without a token")
         return writing.stop
 
@@ -73,7 +75,10 @@ class Dictation:
         )
         try:
             async with model.servers.stream(self._route.url, body) as events:
-                await self._read(events)
+                try:
+                    await self._read(events)
+                finally:
+                    self._count_read()
         except ServerRefused as refusal:
             if narrowed.schema is None:
                 raise
@@ -81,15 +86,19 @@ class Dictation:
             writing.without_schema()
             await self._request()
 
+    def _count_read(self) -> None:
+        """Some servers tell their figures with each chunk: the last count."""
+        if self._served is not None:
+            self._sequence.count_read(self._served, self._lease.fresh_rows)
+            self._served, self._lease.fresh_rows = None, 0
+
     async def _read(self, events: AsyncIterator[Completion]) -> None:
         """Take tokens as they come, until the extension or the lease ends, or the server is done. A server
         that sends anything but tokens is not waited for longer than one that sends nothing."""
         policy, done = self._model.servers.policy, False
         with anyio.CancelScope(deadline=anyio.current_time() + policy.silence_s) as patience:
             async for event in events:
-                if event.usage is not None:
-                    self._sequence.count_read(event.usage, self._lease.fresh_rows)
-                    self._lease.fresh_rows = 0
+                self._served = event.usage or self._served
                 for choice in event.choices[:1]:
                     arrived = read_tokens(choice, self._model.info.tokenizer)
                     if arrived and not self._wanting:
@@ -122,7 +131,8 @@ class Dictation:
         if writing.redraws:
             self._fail(f"the server wrote token {token}, which is none of those that fit the schema")
         self._sequence.usage.draft_tokens += 1
-        writing.constrained.redraw()
+        if not writing.constrained.redraw():
+            raise SamplingError("schema: no token of the model may follow what stands on the branch")
         return False
 
     def _fail(self, what: str) -> None:

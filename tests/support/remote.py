@@ -116,9 +116,9 @@ def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: Server, **opti
 
 def extending(until: Until = Until.END, max_tokens: int = 100, **options: Any) -> ExtendParams:
     """Greedily, as far as `until`; options of `StopRule`."""
-    sampling = options.pop("sampling", GREEDY)
+    sampling, constraint = options.pop("sampling", GREEDY), options.pop("constraint", None)
     rule = StopRule(until=until, eos_ids=END, **options)
-    return ExtendParams(sampling=sampling, stop=rule, max_tokens=max_tokens)
+    return ExtendParams(sampling=sampling, stop=rule, max_tokens=max_tokens, constraint=constraint)
 
 
 def text_of(tokens: Sequence[int]) -> str:

