@@ -185,7 +185,11 @@ class StandInServer:
             count = len(ids) + body["max_tokens"]
             told = {"tokens": [""] * count, "token_logprobs": [None, *[LOGPROB] * (count - 1)]}
             await reply.whole(
-                200, {"choices": [{"text": "", "logprobs": told}], "usage": self._usage(body, ids, [])}
+                200,
+                {
+                    "choices": [{"text": self._tokenizer.decode(ids), "logprobs": told}],
+                    "usage": self._usage(body, ids, []),
+                },
             )
             return
         events = self._events(body, list(ids))

@@ -98,7 +98,7 @@ def answered(server: StandInServer, schema: dict[str, Any], purse: Purse, **opti
     lease=st.sampled_from([1, 2, 7, 40]),
     faults=st.lists(st.builds(lambda after: Fault(after=after), st.integers(0, 6)), max_size=2),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_the_answer_fits_and_does_not_depend_on_where_its_requests_end(
     schema: dict[str, Any], lease: int, faults: list[Fault]
 ):
