@@ -16,6 +16,8 @@ import msgspec
 from branchwise.engine.text.grammar import GrammarState, json_grammar
 from branchwise.engine.text.tokenizer import Message, Tokenizer
 
+from .http_reply import Reply
+
 Write = Callable[[Sequence[int], int], int]
 """(ids so far, the request's seed) -> the next id."""
 
@@ -155,7 +157,7 @@ class StandInServer:
             else:
                 return False
         assert request is not None
-        reply = _Reply(stream, connection)
+        reply = Reply(stream, connection)
         if request.method == b"GET":
             served = {"id": self._name, "root": self.root, "max_model_len": self._context}
             await reply.whole(200, {"object": "list", "data": [served]})
@@ -167,7 +169,7 @@ class StandInServer:
             await reply.whole(404, {"detail": "Not Found"})
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
-    async def _complete(self, reply: "_Reply", body: dict[str, Any]) -> None:
+    async def _complete(self, reply: Reply, body: dict[str, Any]) -> None:
         self.requests.append(body)
         fault = self.faults.popleft() if self.faults else Fault()
         if fault.status is not None:
@@ -298,7 +300,7 @@ class StandInServer:
             "prompt_tokens_details": details,
         }
 
-    async def _stream(self, reply: "_Reply", events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
+    async def _stream(self, reply: Reply, events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
         """Send events until their end, the fault, or the client's leaving."""
         self.streaming += 1
         ended = False
@@ -315,9 +317,7 @@ class StandInServer:
             self.dropped += not ended
             self._left.set()
 
-    async def _send_events(
-        self, reply: "_Reply", events: AsyncGenerator[dict[str, Any]], fault: Fault
-    ) -> None:
+    async def _send_events(self, reply: Reply, events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
         await reply.begin()
         sent = 0
         async for event in events:
@@ -330,50 +330,6 @@ class StandInServer:
                 sent += 1
                 self.written += 1
         await reply.end()
-
-
-class _Reply:
-    """The answer to one request."""
-
-    def __init__(self, stream: anyio.abc.SocketStream, connection: h11.Connection) -> None:
-        self._stream = stream
-        self._connection = connection
-
-    async def whole(self, status: int, body: Any, *, retry_after: str | None = None) -> None:
-        data = msgspec.json.encode(body)
-        headers = [("content-type", "application/json"), ("content-length", str(len(data)))]
-        if retry_after is not None:
-            headers.append(("retry-after", retry_after))
-        await self._send(h11.Response(status_code=status, headers=headers))
-        await self._send(h11.Data(data=data))
-        await self._send(h11.EndOfMessage())
-
-    async def begin(self) -> None:
-        headers = [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]
-        await self._send(h11.Response(status_code=200, headers=headers))
-
-    async def event(self, event: Any) -> None:
-        await self._send(h11.Data(data=b"data: " + msgspec.json.encode(event) + b"\n\n"))
-
-    async def end(self) -> None:
-        await self._send(h11.Data(data=b"data: [DONE]\n\n"))
-        await self._send(h11.EndOfMessage())
-
-    async def cut(self) -> None:
-        await self._stream.aclose()
-
-    async def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel what is written for a client that left. What it sends meanwhile is its next request."""
-        try:
-            while True:
-                self._connection.receive_data(await self._stream.receive())
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            scope.cancel()
-
-    async def _send(self, event: Any) -> None:
-        data = self._connection.send(event)
-        if data:
-            await self._stream.send(data)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
