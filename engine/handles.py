@@ -21,6 +21,31 @@ class Handle(msgspec.Struct):
     busy: bool = False
 
 
+def check_open(models: Mapping[str, object], model: str) -> None:
+    """Raises `UsageError` for a model that is none of these."""
+    if model not in models:
+        raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(models))}")
+
+
+def fitting_tokens(
+    models: Mapping[str, ModelInfo], model: str, tokens: Sequence[int], *, behind: int
+) -> tuple[int, ...]:
+    """The ids that are to stand behind `behind` others. Raises `UsageError` for those that the model does not
+    have, and `CapacityError` for more than its context holds."""
+    check_open(models, model)
+    tokens, info = whole_numbers("tokens", tokens), models[model]
+    if not (tokens or behind):
+        raise UsageError("a sequence needs at least one token; the prompt is empty")
+    size = info.vocab_size
+    if tokens and (min(tokens) < 0 or max(tokens) >= size):
+        wrong = next(token for token in tokens if not 0 <= token < size)
+        raise UsageError(f"token id {wrong} is not in the vocabulary of {model!r} (0 to {size - 1})")
+    positions, context = behind + len(tokens), info.max_model_len
+    if positions > context:
+        raise CapacityError(f"{positions} tokens exceed the context of {model!r}: {context} positions")
+    return tokens
+
+
 class Handles:
     """The live handles and the checks of calls on them. `max_len` is what one sequence can hold, per
     model.
@@ -62,25 +87,14 @@ class Handles:
         return handle
 
     def check_model(self, model: str) -> None:
-        if model not in self._models:
-            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._models))}")
+        check_open(self._models, model)
 
     def checked_tokens(self, model: str, tokens: Sequence[int], *, behind: int) -> tuple[int, ...]:
         """The ids; refuse those that the model does not have, and more than can ever fit behind `behind`
         others.
         """
-        self.check_model(model)
-        tokens = whole_numbers("tokens", tokens)
-        if not (tokens or behind):
-            raise UsageError("a sequence needs at least one token; the prompt is empty")
-        size = self._models[model].vocab_size
-        if tokens and (min(tokens) < 0 or max(tokens) >= size):
-            wrong = next(token for token in tokens if not 0 <= token < size)
-            raise UsageError(f"token id {wrong} is not in the vocabulary of {model!r} (0 to {size - 1})")
-        positions = behind + len(tokens)
-        limit, context = self._max_len[model], self._models[model].max_model_len
-        if positions > context:
-            raise CapacityError(f"{positions} tokens exceed the context of {model!r}: {context} positions")
+        tokens = fitting_tokens(self._models, model, tokens, behind=behind)
+        positions, limit = behind + len(tokens), self._max_len[model]
         if positions > limit:
             raise CapacityError(
                 f"{positions} tokens exceed the KV memory of {model!r}: {limit} positions; "

@@ -6,7 +6,8 @@ from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
 
-from .errors import HandleError, UsageError
+from .errors import HandleError
+from .handles import check_open
 from .memory_plan import MemoryPlan
 from .protocol import (
     Backend,
@@ -105,9 +106,8 @@ class JoinedEngine:
         tenant: str | None = None,
         usage: EngineUsage | None = None,
     ) -> SeqId:
-        backend = self._host.get(model)
-        if backend is None:
-            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._host))}")
+        check_open(self._host, model)
+        backend = self._host[model]
         inner = backend.open(tokens, seed=seed, model=model, namespace=namespace, tenant=tenant, usage=usage)
         return self._add(backend, inner)
 

@@ -1,16 +1,16 @@
 """The remote back end: branches whose tokens a server writes, under a meter that is asked here."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import anyio
 import anyio.lowlevel
 import httpx2
-import msgspec
 
 from ..checked import whole_numbers
-from ..errors import CapabilityError, CapacityError, ServerFailed, UsageError
+from ..errors import CapabilityError, ServerFailed, UsageError
+from ..handles import fitting_tokens
 from ..protocol import (
     Capabilities,
     EngineUsage,
@@ -26,14 +26,13 @@ from ..sched.request import cancelled_error
 from ..text.stop import Stop
 from ..token_lists import TokenLists
 from .affinity import root_key
-from .dialect import Dialect
+from .dictation import Dictation
 from .folder import UNKNOWN_COST
 from .lease import Lease
-from .reading import Arrived, end_id, read_tokens
-from .request import check_sampling, extend_body, salt_of, score_body
+from .model import RemoteModel
+from .request import check_sampling, salt_of, score_body
 from .sequence import RemoteSequence
-from .servers import Route, Servers, ServerTrouble
-from .wire import Choice, Completion, ServedUsage
+from .servers import ServerTrouble
 from .writing import Writing
 
 LEASE_TOKENS = 64
@@ -49,17 +48,6 @@ UNKNOWN = (
     "preemptions",
 )
 """Figures of `EngineUsage` that no server tells."""
-_SERVED = ("prefill_tokens", "recomputed_tokens", "cached_tokens")
-"""Those that a server tells where it reports cached tokens."""
-
-
-class RemoteModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model as its servers serve it: under the name `served`."""
-
-    info: ModelInfo
-    served: str
-    servers: Servers
-    dialect: Dialect
 
 
 class RemoteEngine(TokenLists[RemoteSequence]):
@@ -107,6 +95,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
             token_stats=all(dialect.most_alternatives > 0 for dialect in dialects),
             seeds=True,
             flops=all(info.cost != UNKNOWN_COST for info in self.models.values()),
+            constrains="policy" in self._hosted and self._hosted["policy"].constrains,
         )
 
     @property
@@ -137,11 +126,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
     ) -> SeqId:
         """Start a sequence. The namespace keeps its prefixes apart in the server's cache; between tenants the
         server decides. See `Backend.open`."""
-        if model not in self._hosted:
-            raise UsageError(f"no model {model!r} is open; open are {', '.join(sorted(self._hosted))}")
-        ids = self._fitting(model, tokens, behind=0)
-        if not ids:
-            raise UsageError("a sequence needs at least one token; the prompt is empty")
+        ids = fitting_tokens(self.models, model, tokens, behind=0)
         usage = EngineUsage() if usage is None else usage
         usage.unknown = tuple(dict.fromkeys((*usage.unknown, *UNKNOWN)))
         sequence = RemoteSequence(
@@ -160,7 +145,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
 
     def append(self, seq: SeqId, tokens: Sequence[int]) -> None:
         sequence = self._idle(seq)
-        sequence.append(self._fitting(sequence.model, tokens, behind=len(sequence.tokens)))
+        sequence.append(fitting_tokens(self.models, sequence.model, tokens, behind=len(sequence.tokens)))
 
     def truncate(self, seq: SeqId, position: int) -> None:
         sequence = self._idle(seq)
@@ -225,15 +210,6 @@ class RemoteEngine(TokenLists[RemoteSequence]):
             meter.commit(work)
         return Scores(logprobs=logprobs[start:])
 
-    def _fitting(self, model: str, tokens: Sequence[int], *, behind: int) -> tuple[int, ...]:
-        """The ids, which must fit in the context behind so many others. Raises `CapacityError`."""
-        ids, context = whole_numbers("tokens", tokens), self.models[model].max_model_len
-        if behind + len(ids) > context:
-            raise CapacityError(
-                f"{behind + len(ids)} tokens exceed the context of {model!r}: {context} positions"
-            )
-        return ids
-
     async def _write(self, sequence: RemoteSequence, writing: Writing, meter: Meter) -> Stop:
         """Lease after lease until the extension ends."""
         model = self._hosted[sequence.model]
@@ -243,7 +219,7 @@ class RemoteEngine(TokenLists[RemoteSequence]):
             if lease is None:
                 return Stop.BUDGET
             try:
-                stop = await self._write_lease(sequence, writing, lease, route)
+                stop = await Dictation(model, sequence, writing, lease, route, self._token_came).run()
             finally:
                 self._ahead -= lease.give_back()
                 self._lease_ended.set()
@@ -267,72 +243,9 @@ class RemoteEngine(TokenLists[RemoteSequence]):
         self._ahead += len(lease)
         return lease
 
-    async def _write_lease(
-        self, sequence: RemoteSequence, writing: Writing, lease: Lease, route: Route
-    ) -> Stop | None:
-        """Have the lease written, by as many tries as it takes; why the extension ends, if it does."""
-        model = self._hosted[sequence.model]
-        before = writing.generated
-        while len(lease):
-            body = extend_body(model.served, sequence, writing.params, len(lease), model.info, model.dialect)
-            try:
-                async with model.servers.stream(route.url, body) as events:
-                    await self._read(sequence, writing, lease, route, events)
-                break
-            except ServerTrouble as trouble:
-                if writing.stop is not None:  # all that it still owed was its usage
-                    break
-                await route.failed(trouble)
-        if writing.generated == before and writing.stop is None:
-            raise ServerFailed(f"{route.url}: the server ended the completion without a token")
-        return writing.stop
-
-    async def _read(
-        self,
-        sequence: RemoteSequence,
-        writing: Writing,
-        lease: Lease,
-        route: Route,
-        events: AsyncIterator[Completion],
-    ) -> None:
-        """Take tokens as they come, until the extension ends or the server is done."""
-        model = self._hosted[sequence.model]
-        done = False
-        async for event in events:
-            if event.usage is not None:
-                sequence.usage.prefill_tokens += _count(sequence.usage, event.usage, lease.fresh_rows)
-                lease.fresh_rows = 0
-            for choice in event.choices[:1]:
-                for arrived in read_tokens(choice, model.info.tokenizer):
-                    if writing.stop is None and len(lease):
-                        route.progressed()
-                        self._take(sequence, writing, lease, arrived)
-                if choice.finish_reason is not None:
-                    done = True
-                    self._end(sequence, writing, lease, choice)
-            if writing.stop is not None and not done:
-                return  # the server goes on: leaving its stream is how it is told
-
-    def _take(self, sequence: RemoteSequence, writing: Writing, lease: Lease, arrived: Arrived) -> None:
-        writing.take(arrived, lease)
+    def _token_came(self) -> None:
         self._ahead -= 1
-        sequence.usage.decode_tokens += 1
         self.notify()  # branches that are not to run ahead of this one may go on
-
-    def _end(self, sequence: RemoteSequence, writing: Writing, lease: Lease, last: Choice) -> None:
-        """The server is done. Where that is because the model ended its text, and no id of its end came, the
-        token is put in its place.
-
-        A stop that was given to the server and ends nothing here (a blank line in a code block) only means
-        that it is asked again.
-        """
-        if writing.stop is not None or last.finish_reason != "stop" or last.stop_reason is not None:
-            return
-        tokenizer = self.models[sequence.model].tokenizer
-        token = end_id(last.matched_stop, tokenizer, writing.params.stop.eos_ids)
-        if last.token_ids is None and token is not None and len(lease):
-            self._take(sequence, writing, lease, Arrived(token))
-        writing.stop = Stop.EOS
 
     async def _echoed(
         self, sequence: RemoteSequence, model: RemoteModel, fresh_rows: int
@@ -347,23 +260,9 @@ class RemoteEngine(TokenLists[RemoteSequence]):
             except ServerTrouble as trouble:
                 await route.failed(trouble)
         if reply.usage is not None:
-            sequence.usage.score_tokens += _count(sequence.usage, reply.usage, fresh_rows)
+            sequence.count_scored(reply.usage, fresh_rows)
         told = reply.choices[0].logprobs if reply.choices else None
         values = () if told is None or told.token_logprobs is None else told.token_logprobs
         if len(values) < len(sequence.tokens) or None in values[1 : len(sequence.tokens)]:
             raise ServerFailed(f"{route.url}: the reply lacks log-probabilities of the prompt")
         return tuple(value or 0.0 for value in values[: len(sequence.tokens)])
-
-
-def _count(usage: EngineUsage, served: ServedUsage, fresh: int) -> int:
-    """Add what a server says that it read. Returns how many of the `fresh` rows, which were never read
-    before, it computed; the others that it computed were evicted since, or it never keeps the last ones. A
-    server that does not tell what its cache held leaves these figures unknown."""
-    details = served.prompt_tokens_details
-    if details is None or details.cached_tokens is None:
-        usage.unknown = tuple(dict.fromkeys((*usage.unknown, *_SERVED)))
-        return fresh
-    usage.cached_tokens += details.cached_tokens
-    computed = served.prompt_tokens - details.cached_tokens
-    usage.recomputed_tokens += max(0, computed - fresh)
-    return min(computed, fresh)

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 import anyio.to_thread
 import httpx2
+import msgspec
 import structlog
 
 from ..errors import ModelLoadError, ServerFailed
 from ..protocol import ModelInfo
 from .address import RemoteAddress
-from .engine import LEASE_TOKENS, RemoteEngine, RemoteModel
+from .engine import LEASE_TOKENS, RemoteEngine
 from .folder import describe, describe_served
-from .probe import probe
+from .model import RemoteModel
+from .probe import OTHER_TOKENS, SAMPLE, probe
 from .served_tokenizer import ServedTokenizer
 from .servers import RetryPolicy, Servers, ServerTrouble
 from .wire import ServedModel
@@ -24,11 +26,6 @@ log = structlog.get_logger(__name__)
 KEY = "BRANCHWISE_REMOTE_KEY"
 """Environment variable of the key that is sent to every server, as a bearer token."""
 _CONNECT_S, _SEND_S = 10.0, 60.0
-_SILENCE_S = 300.0
-"""A server that says nothing for so long, its queue included, counts as failed."""
-
-_SAMPLE = "The sum of 12 and 7*3 is 33.\n"
-"""A text whose tokens tell one vocabulary from another."""
 
 FindFolder = Callable[[str], Path]
 """The folder of a tokenizer that is named by a path, a Hub id or a family. Raises `ModelLoadError`."""
@@ -54,10 +51,11 @@ async def open_remote(
     Raises `ModelLoadError` in one line where no server of a model answers, where one does not serve it, or
     where its tokenizer is not to be had.
     """
-    http = _client()
+    policy = retry or RetryPolicy()
+    http = _client(policy)
     try:
         models = {
-            role: await _open(role, address, http, retry or RetryPolicy(), find_folder, max_model_len)
+            role: await _open(role, address, http, policy, find_folder, max_model_len)
             for role, address in addresses.items()
         }
         return RemoteEngine(models, http, lease_tokens=lease_tokens)
@@ -66,8 +64,8 @@ async def open_remote(
         raise
 
 
-def _client() -> httpx2.AsyncClient:
-    timeout = httpx2.Timeout(connect=_CONNECT_S, read=_SILENCE_S, write=_SEND_S, pool=None)
+def _client(policy: RetryPolicy) -> httpx2.AsyncClient:
+    timeout = httpx2.Timeout(connect=_CONNECT_S, read=policy.silence_s, write=_SEND_S, pool=None)
     # As many connections as there are branches: the servers queue, not the client.
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx2.AsyncClient(headers=_headers(), timeout=timeout, limits=limits)
@@ -90,14 +88,11 @@ async def _open(
     found = await _find(address, servers)
     info = await anyio.to_thread.run_sync(_describe, role, address, found, find_folder, max_model_len)
     try:
-        theirs = await servers.tokens(found.url, found.served.id, _SAMPLE)
-        if theirs is not None and list(theirs) != info.tokenizer.encode(_SAMPLE):
-            raise ModelLoadError(
-                f"model {address.name}: its server cuts text into other tokens than the tokenizer that was "
-                "found here; name the right one: remote:...?tokenizer=NAME"
-            )
+        theirs = await servers.tokens(found.url, found.served.id, SAMPLE)
+        if theirs is not None and list(theirs) != info.tokenizer.encode(SAMPLE):
+            raise ModelLoadError(OTHER_TOKENS)
         dialect = await probe(servers, found.url, found.served.id, info.tokenizer)
-    except (ServerTrouble, ServerFailed) as error:
+    except (ServerTrouble, ServerFailed, ModelLoadError) as error:
         raise ModelLoadError(f"model {address.name}: {error}") from None
     return RemoteModel(info=info, served=found.served.id, servers=servers, dialect=dialect)
 
@@ -117,7 +112,9 @@ async def _find(address: RemoteAddress, servers: Servers) -> _Found:
         found.append(_Found(url, _chosen(address, url, listed)))
     if not found:
         raise ModelLoadError(f"model {address.name}: no server answers ({'; '.join(silent)})")
-    return found[0]
+    lengths = [one.served.max_model_len for one in found if one.served.max_model_len]
+    shortest = min((length for length in lengths if length > 0), default=None)
+    return found[0]._replace(served=msgspec.structs.replace(found[0].served, max_model_len=shortest))
 
 
 def _chosen(address: RemoteAddress, url: str, listed: tuple[ServedModel, ...]) -> ServedModel:

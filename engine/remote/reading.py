@@ -30,7 +30,9 @@ def read_tokens(choice: Choice, tokenizer: Tokenizer) -> list[Arrived]:
         return _from_text(choice.text or "", told, tokenizer)
     if told.token_logprobs is None or len(told.token_logprobs) != len(ids):
         return [Arrived(token) for token in ids]
-    tops = told.top_logprobs or (None,) * len(ids)
+    tops = told.top_logprobs
+    if tops is None or len(tops) != len(ids):
+        tops = (None,) * len(ids)
     return [
         Arrived(token, logprob, _alternatives(top, tokenizer))
         for token, logprob, top in zip(ids, told.token_logprobs, tops, strict=True)
@@ -83,6 +85,7 @@ def _alternatives(top: dict[str, float] | None, tokenizer: Tokenizer) -> Alterna
 def _id(text: str, tokenizer: Tokenizer) -> int:
     """The id that a text names, -1 where it names none."""
     if text.startswith(_ID):
-        return int(text.removeprefix(_ID))
+        digits = text.removeprefix(_ID)
+        return int(digits) if digits.isdecimal() else -1
     found = tokenizer.token_id(text)
     return -1 if found is None else found

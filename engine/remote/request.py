@@ -1,7 +1,10 @@
 """The bodies of requests to `/completions`."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ..errors import CapabilityError
 from ..protocol import ExtendParams, ModelInfo
@@ -9,6 +12,7 @@ from ..sampling.params import SamplingParams
 from ..text.profile import ModelProfile
 from ..text.stop import StopRule, Until, mark_id
 from ..text.tokenizer import Tokenizer
+from .constrained import FREE, Narrowed
 from .dialect import Dialect
 from .sequence import RemoteSequence
 
@@ -40,16 +44,20 @@ def check_sampling(sampling: SamplingParams, dialect: Dialect) -> None:
             f"log-probabilities of {wanted} alternatives are asked for; this server tells "
             f"{dialect.most_alternatives}: ask for as many"
         )
+    if sampling.allowed_tokens is not None and not dialect.restricts:
+        raise CapabilityError(
+            "allowed_tokens is asked for; this server takes neither allowed_token_ids nor logit_bias"
+        )
     if not dialect.extensions and _needs_extensions(sampling):
         raise CapabilityError(
-            "this server takes only temperature and top_p: it has no top_k, min_p, repetition_penalty, "
-            "allowed_tokens or min_tokens"
+            "this server takes only temperature and top_p: it has no top_k, min_p, repetition_penalty or "
+            "min_tokens"
         )
 
 
 def _needs_extensions(sampling: SamplingParams) -> bool:
     plain = SamplingParams()
-    fields = ("top_k", "min_p", "repetition_penalty", "allowed_tokens", "min_tokens")
+    fields = ("top_k", "min_p", "repetition_penalty", "min_tokens")
     return any(getattr(sampling, field) != getattr(plain, field) for field in fields)
 
 
@@ -81,6 +89,7 @@ def extend_body(
     max_tokens: int,
     info: ModelInfo,
     dialect: Dialect,
+    narrowed: Narrowed = FREE,
 ) -> dict[str, Any]:
     """Asks for `max_tokens` tokens, as a stream that ends with the server's usage."""
     sampling = params.sampling
@@ -99,6 +108,11 @@ def extend_body(
     if sampling.logit_bias:
         bias = {str(token): _clamped(value) for token, value in sampling.logit_bias.items()}
         body["logit_bias"] = bias
+    among = sampling.allowed_tokens if narrowed.among is None else narrowed.among
+    if among is not None:
+        body |= only(among, sampling.logit_bias, dialect)
+    if narrowed.schema is not None:
+        body["response_format"] = schema_format(narrowed.schema)
     if dialect.extensions:
         body |= _extensions(sequence, params, max_tokens, info, dialect)
     return body
@@ -118,8 +132,6 @@ def _extensions(
     for field in ("top_k", "min_p", "repetition_penalty"):
         if (value := getattr(sampling, field)) != getattr(plain, field):
             body[field] = value
-    if sampling.allowed_tokens is not None:
-        body["allowed_token_ids"] = list(sampling.allowed_tokens)
     least = sampling.min_tokens - (len(sequence.tokens) - sequence.prompt)
     if least > 0:
         body["min_tokens"] = min(least, max_tokens)
@@ -147,6 +159,28 @@ def _stops(rule: StopRule, profile: ModelProfile, tokenizer: Tokenizer) -> dict[
     if strings:
         stops |= {"stop": sorted(strings), "include_stop_str_in_output": True}
     return stops
+
+
+def masks_logprobs(sampling: SamplingParams, narrowed: Narrowed, dialect: Dialect) -> bool:
+    """Whether the log-probabilities that come back are those of the masked distribution, which nobody asked
+    for: servers tell them so behind a grammar, and SGLang behind a bias."""
+    among = sampling.allowed_tokens if narrowed.among is None else narrowed.among
+    return narrowed.schema is not None or (among is not None and dialect.restricts == "logit_bias")
+
+
+def only(among: Sequence[int], bias: Mapping[int, float], dialect: Dialect) -> dict[str, Any]:
+    """What makes a server write no token but these. A bias lifts them above all others by as much as servers
+    take, and keeps the differences between them."""
+    if dialect.restricts == "allowed_token_ids":
+        return {"allowed_token_ids": list(among)}
+    own = {token: _clamped(bias.get(token, 0.0)) for token in among}
+    highest = max(own.values(), default=0.0)
+    return {"logit_bias": {str(token): _clamped(_MOST_BIAS + own[token] - highest) for token in among}}
+
+
+def schema_format(schema: str) -> dict[str, Any]:
+    """`response_format` of OpenAI, which vLLM and SGLang take for completions too."""
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": msgspec.json.decode(schema)}}
 
 
 def _clamped(value: float) -> float:

@@ -6,6 +6,10 @@ import anyio
 
 from ..protocol import EngineUsage, Work, WorkKind
 from ..sched.heads import PaidHeads
+from .wire import ServedUsage
+
+_SERVED = ("prefill_tokens", "recomputed_tokens", "cached_tokens")
+"""Figures of `EngineUsage` that a server tells where it reports cached tokens."""
 
 
 class _PaidRows:
@@ -100,6 +104,28 @@ class RemoteSequence:
         if start == end and not heads:
             return None
         return Work(self.model, WorkKind.SCORE, start, end - start, heads)
+
+    def count_read(self, served: ServedUsage, fresh: int) -> None:
+        """Add what a server says that it read to write on; `fresh` rows were never read before."""
+        self.usage.prefill_tokens += self._count(served, fresh)
+
+    def count_scored(self, served: ServedUsage, fresh: int) -> None:
+        """The same for what it read to score."""
+        self.usage.score_tokens += self._count(served, fresh)
+
+    def _count(self, served: ServedUsage, fresh: int) -> int:
+        """How many of the `fresh` rows the server computed; the others that it computed were evicted since,
+        or it never keeps the last ones. A server that does not tell what its cache held, or tells what cannot
+        be, leaves these figures unknown."""
+        usage, details = self.usage, served.prompt_tokens_details
+        cached = None if details is None else details.cached_tokens
+        if cached is None or not 0 <= cached <= served.prompt_tokens:
+            usage.unknown = tuple(dict.fromkeys((*usage.unknown, *_SERVED)))
+            return fresh
+        usage.cached_tokens += cached
+        computed = served.prompt_tokens - cached
+        usage.recomputed_tokens += max(0, computed - fresh)
+        return min(computed, fresh)
 
     def mark(self, work: Work, *, paid: bool) -> None:
         """The work of rows that stand on the sequence was granted, or given back."""

@@ -102,7 +102,7 @@ class ServedTokenizer:
             if response.status_code >= 400:
                 raise ServerFailed(f"{url}: {response.status_code} {error_text(response.content)}")
             return msgspec.json.decode(response.content, type=kind)
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             raise ServerFailed(f"{url}: {str(error) or type(error).__name__}") from error
         except msgspec.DecodeError as error:
             raise ServerFailed(f"{url}: the reply cannot be read ({error})") from None

@@ -18,6 +18,7 @@ from .wire import Completion, ModelList, Tokens, error_text
 log = structlog.get_logger(__name__)
 
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_STREAM = "text/event-stream"
 _EVENT = "data:"
 _LAST = "[DONE]"
 _LONGEST_ASKED_WAIT_S = 60.0
@@ -27,12 +28,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A request is tried `attempts` times without a token in between, on all servers together. The wait
     before a try doubles from `first_s` to at most `longest_s`, and is drawn from its upper half; a server may
     ask for a longer one. A server that failed is passed over for `down_s` seconds where there is another.
+    One that sends no token for `silence_s`, its queue included, has failed; for the figures behind the last
+    token it is given `usage_s`.
     """
 
     attempts: int = 5
     first_s: float = 0.25
     longest_s: float = 8.0
     down_s: float = 10.0
+    silence_s: float = 300.0
+    usage_s: float = 5.0
 
 
 class ServerTrouble(Exception):
@@ -41,6 +46,10 @@ class ServerTrouble(Exception):
     def __init__(self, message: str, *, wait_s: float = 0.0) -> None:
         super().__init__(message)
         self.wait_s = wait_s
+
+
+class ServerRefused(ServerFailed):
+    """A server does not take a request, and would not the next time."""
 
 
 class Servers:
@@ -69,20 +78,20 @@ class Servers:
         request. Raises `ServerTrouble`, also from the iteration, and `ServerFailed` for a refusal."""
         with _trouble(url):
             async with self._http.stream("POST", f"{url}/completions", content=_encoded(body)) as response:
-                await _check(url, response)
+                await _check(url, response, _STREAM)
                 async with aclosing(_events(url, response)) as events:
                     yield events
 
     async def complete(self, url: str, body: dict[str, Any]) -> Completion:
         """A completion in one piece. Raises as `stream`."""
-        with _trouble(url):
+        with _trouble(url), self._patience(url):
             response = await self._http.post(f"{url}/completions", content=_encoded(body))
             await _check(url, response)
             return _decoded(url, response.content, Completion)
 
     async def models(self, url: str) -> ModelList:
         """What a server serves. Raises as `stream`."""
-        with _trouble(url):
+        with _trouble(url), self._patience(url):
             response = await self._http.get(f"{url}/models")
             await _check(url, response)
             return _decoded(url, response.content, ModelList)
@@ -90,11 +99,19 @@ class Servers:
     async def tokens(self, url: str, served: str, text: str) -> tuple[int, ...] | None:
         """How a server cuts a text, None where it does not tell. Raises as `stream`."""
         body = {"model": served, "prompt": text, "add_special_tokens": False}
-        with _trouble(url):
+        with _trouble(url), self._patience(url):
             response = await self._http.post(f"{url.removesuffix('/v1')}/tokenize", content=_encoded(body))
-        if response.status_code >= 400:
+        if response.status_code >= 300:
             return None
         return _decoded(url, response.content, Tokens).tokens
+
+    @contextmanager
+    def _patience(self, url: str) -> Iterator[None]:
+        """A reply in one piece must be whole in time, however slowly it dribbles."""
+        with anyio.CancelScope(deadline=anyio.current_time() + self.policy.silence_s) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise ServerTrouble(f"{url}: no whole reply within {self.policy.silence_s:g} s")
 
     def first_up(self, urls: Sequence[str]) -> str:
         """The first server that is not known to be down, or the first to be tried again."""
@@ -146,7 +163,7 @@ def _trouble(url: str) -> Iterator[None]:
     """Name the server in what the HTTP client raises in the block."""
     try:
         yield
-    except httpx2.TransportError as error:
+    except httpx2.RequestError as error:
         raise ServerTrouble(f"{url}: {str(error) or type(error).__name__}") from error
 
 
@@ -161,13 +178,22 @@ def _decoded(url: str, body: bytes, kind: type) -> Any:
         raise ServerFailed(f"{url}: the reply is not that of an OpenAI-compatible server ({error})") from None
 
 
-async def _check(url: str, response: httpx2.Response) -> None:
-    if response.status_code < 400:
+async def _check(url: str, response: httpx2.Response, kind: str | None = None) -> None:
+    """Raises `ServerTrouble` for a status that may pass, `ServerRefused` for another, and `ServerFailed`
+    for a reply that is of another `kind`."""
+    if response.status_code < 300:
+        told = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and told and told != kind:
+            said = error_text(await response.aread())
+            raise ServerFailed(f"{url}: the reply is {told}, not {kind}: {said}")
         return
+    if response.status_code < 400:
+        there = response.headers.get("location", "nowhere")
+        raise ServerRefused(f"{url}: {response.status_code} redirects to {there}: give the URL of the server")
     said = f"{url}: {response.status_code} {error_text(await response.aread())}"
     if response.status_code in _TRY_AGAIN:
         raise ServerTrouble(said, wait_s=_asked_wait(response.headers.get("retry-after")))
-    raise ServerFailed(said)
+    raise ServerRefused(said)
 
 
 def _asked_wait(header: str | None) -> float:
@@ -186,8 +212,11 @@ async def _events(url: str, response: httpx2.Response) -> AsyncGenerator[Complet
         data = line.removeprefix(_EVENT).strip()
         if data == _LAST:
             return
-        event: Completion = _decoded(url, data.encode(), Completion)
-        if event.error is not None:
+        try:
+            event = msgspec.json.decode(data, type=Completion)
+        except msgspec.DecodeError as error:  # cut off, mostly
+            raise ServerTrouble(f"{url}: an event of the stream cannot be read ({error})") from None
+        if bytes(event.error) != b"null":
             raise ServerTrouble(f"{url}: {error_text(data.encode())}")
         yield event
     raise ServerTrouble(f"{url}: the stream ended before the completion did")

@@ -43,7 +43,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     choices: tuple[Choice, ...] = ()
     usage: ServedUsage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):

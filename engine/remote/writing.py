@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from ..protocol import ExtendParams, Extension, ModelInfo
 from ..sampling.detail import Alternatives, TokenStats
 from ..text.stop import Stop, StopChecker
+from .constrained import FREE, Constrained, Narrowed
 from .lease import Lease
 from .reading import Arrived, confidence_of
 from .sequence import RemoteSequence
@@ -24,6 +25,12 @@ class Writing:
         self.info = info
         self.generated = 0
         self.stop: Stop | None = None
+        self.constrained: Constrained | None = None
+        if params.constraint is not None:
+            detailed = params.sampling.stats_top_k > 0 or params.sampling.top_logprobs > 0
+            self.constrained = Constrained(
+                params.constraint, sequence.tokens, info.vocab_size, detailed=detailed
+            )
         self._sequence = sequence
         self._start = len(sequence.tokens)
         self._checker = StopChecker(params.stop, info.profile, info.tokenizer, sequence.tokens)
@@ -43,6 +50,21 @@ class Writing:
         left = self.info.max_model_len - len(self._sequence.tokens)
         return min(left, self.params.max_tokens - self.generated)
 
+    @property
+    def narrowed(self) -> Narrowed:
+        """What the next request is kept to."""
+        return FREE if self.constrained is None else self.constrained.narrowed
+
+    @property
+    def redraws(self) -> bool:
+        """Whether a token that does not fit was dropped, and is drawn again by the next request."""
+        return self.constrained is not None and self.constrained.redraws
+
+    def without_schema(self) -> None:
+        """The server takes none: it writes freely."""
+        if self.constrained is not None:
+            self.constrained.without_schema()
+
     def take(self, arrived: Arrived, lease: Lease) -> None:
         """Put a token on the sequence; `stop` says why the extension ends with it, if it does."""
         lease.use(arrived.token)
@@ -51,6 +73,10 @@ class Writing:
         if self._on_tokens is not None:
             self._on_tokens((arrived.token,))
         self.stop = self._checker.push(arrived.token)
+        if self.constrained is not None:
+            self.constrained.push(arrived.token)
+            if self.stop is None and self.constrained.finished:
+                self.stop = Stop.ANSWER
 
     def end(self, stop: Stop) -> Extension:
         """Drop the stop string, and sum up."""

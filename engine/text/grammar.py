@@ -29,6 +29,10 @@ class GrammarState(Protocol):
         """The text fits the whole grammar, and nothing but its end may follow."""
         ...
 
+    def accepts(self, token: int) -> bool:
+        """Whether `token` may follow."""
+        ...
+
     def push(self, token: int) -> None:
         """`token` stands behind the text. One that does not fit leaves a text that no token may follow."""
         ...
@@ -41,6 +45,11 @@ class GrammarState(Protocol):
 
 class Grammar(Protocol):
     """What a text must be. Shared between threads; the states are not."""
+
+    @property
+    def schema(self) -> str:
+        """The JSON schema that says the same, as JSON."""
+        ...
 
     def fits(self, tokens: Sequence[int]) -> bool:
         """Whether a text that fits can begin with these tokens."""
@@ -61,7 +70,8 @@ class Constraint(NamedTuple):
 class SchemaGrammar:
     """The texts that are JSON of one schema, in the tokens of one tokenizer."""
 
-    def __init__(self, matcher: "LLMatcher") -> None:
+    def __init__(self, schema: str, matcher: "LLMatcher") -> None:
+        self.schema = schema
         self._pristine = matcher
 
     def fits(self, tokens: Sequence[int]) -> bool:
@@ -84,6 +94,9 @@ class _SchemaState:
     def finished(self) -> bool:
         matcher = self._matcher
         return matcher.is_stopped() and not matcher.is_error()
+
+    def accepts(self, token: int) -> bool:
+        return self._matcher.validate_tokens([token]) == 1
 
     def push(self, token: int) -> None:
         self._matcher.consume_token(token)
@@ -132,7 +145,7 @@ def _compiled(schema: str, tokenizer: Tokenizer, stop_ids: frozenset[int], vocab
         raise UsageError(
             "schema: the model's vocabulary cannot write such JSON; give another schema or model"
         )
-    return SchemaGrammar(matcher)
+    return SchemaGrammar(schema, matcher)
 
 
 @lru_cache(maxsize=8)

@@ -1,16 +1,21 @@
 """A search over a real vLLM that serves the shipped policy. The last test kills the server."""
 
-from collections.abc import Awaitable, Callable, Iterator
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import anyio
+import jsonschema
 import pytest
 from branchwise.engine.engine import Engine
-from branchwise.engine.protocol import EngineUsage, ExtendParams, ScoreParams, Unlimited
+from branchwise.engine.protocol import EngineUsage, ExtendParams, Extension, ScoreParams, Unlimited
+from branchwise.engine.remote.address import parse_address
+from branchwise.engine.remote.opening import open_remote
 from branchwise.engine.remote.served_tokenizer import ServedTokenizer
 from branchwise.engine.sampling.params import GREEDY
+from branchwise.engine.text.grammar import Constraint, json_grammar
 from branchwise.engine.text.stop import StopRule
-from branchwise.engine.text.tokenizer import HfTokenizer, Message
+from branchwise.engine.text.tokenizer import HfTokenizer, Message, Tokenizer
 from branchwise.evals.reference.folders import MODELS_FOLDER
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.events import Event, Offered
@@ -123,6 +128,57 @@ def test_the_cache_is_shared_within_a_namespace_only(server: VllmServer):
     first, again, other, other_again = remotely(server, body)
     assert (first, other) == (0, 0)
     assert again == other_again > 0
+
+
+SCHEMAS = (
+    {"type": "integer"},
+    {"type": "array", "items": {"enum": ["red", 7]}, "minItems": 2, "maxItems": 3},
+    {
+        "type": "object",
+        "properties": {"sum": {"type": "integer", "maximum": 99}, "sure": {"type": "boolean"}},
+        "required": ["sum", "sure"],
+        "additionalProperties": False,
+    },
+)
+
+
+def test_a_text_fits_its_schema_and_does_not_depend_on_where_its_requests_end(server: VllmServer):
+    """One request is masked by the server's own grammar; of several, the later ones are checked here."""
+
+    async def written(lease_tokens: int) -> list[Extension]:
+        address = parse_address(f"remote:{server.url}#policy")
+        remote = await open_remote({"policy": address}, lambda name: POLICY, lease_tokens=lease_tokens)
+        async with remote:
+            assert remote.capabilities.constrains
+            info = remote.models["policy"]
+            tokens = info.tokenizer.encode("<bos>12+7*3-5=12-5=7>7+7*3;</think>")
+            stop, found = StopRule(eos_ids=info.profile.stop_ids), []
+            for schema in SCHEMAS:
+                grammar = json_grammar(schema, info.tokenizer, info.profile.stop_ids, info.vocab_size)
+                constraint = Constraint(grammar, len(tokens))
+                params = ExtendParams(sampling=GREEDY, stop=stop, max_tokens=90, constraint=constraint)
+                found.append(await remote.extend(remote.open(tokens, seed=1), params, Unlimited()))
+                jsonschema.validate(json.loads(_text(info.tokenizer, found[-1].tokens)), schema)
+            return found
+
+    whole, *cut = [anyio.run(written, lease_tokens) for lease_tokens in (90, 5, 1)]
+    for there in cut:
+        assert [one.tokens for one in there] == [one.tokens for one in whole]
+
+
+def _text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    return tokenizer.decode(tokens).removesuffix("<eos>")
+
+
+def test_answers_of_a_search_are_of_its_schema(server: VllmServer):
+    async def body(reasoner: Reasoner) -> Solution:
+        budget, strategy = Budget(tokens=600), "best_of_n(n=4,select=majority)"
+        return await reasoner.solve("12 + 7*3 - 5", strategy, budget, seed=1, schema={"type": "integer"})
+
+    solution = remotely(server, body)
+    assert solution.error is None
+    assert isinstance(json.loads(solution.answer), int)
+    assert solution.usage.tokens <= 600
 
 
 def test_a_server_killed_in_the_middle_gives_the_best_so_far_and_says_why(server: VllmServer):

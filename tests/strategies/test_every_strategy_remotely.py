@@ -143,4 +143,6 @@ def test_what_can_be_done_is_said_of_both_together():
             return engine.capabilities
 
     can = anyio.run(main)
-    assert can == Capabilities(score_logprob=True, score_reward=True, token_stats=True, seeds=True)
+    assert can == Capabilities(
+        score_logprob=True, score_reward=True, token_stats=True, seeds=True, constrains=True
+    )

@@ -3,16 +3,20 @@ slow, faulty, plain or dead.
 """
 
 import contextlib
+import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
 import h11
 import msgspec
+from branchwise.engine.text.grammar import GrammarState, json_grammar
 from branchwise.engine.text.tokenizer import Message, Tokenizer
+
+from .http_reply import Reply
 
 Write = Callable[[Sequence[int], int], int]
 """(ids so far, the request's seed) -> the next id."""
@@ -37,6 +41,14 @@ PLAIN = frozenset(
 LOGPROB = -0.5
 
 
+class Server(Protocol):
+    """What listens at `url` once it runs."""
+
+    url: str
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None: ...
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What happens to a completion: another status, or the connection cut behind `after` tokens."""
 
@@ -49,7 +61,9 @@ class StandInServer:
     """One server. `faults` meet the next completions in turn. `requests` are their bodies, `written` the
     tokens sent, `dropped` the streams that the client left before their end.
 
-    Without `ids` it takes and tells text only; without `extensions` it refuses what OpenAI's has not.
+    Without `ids` it takes and tells text only; without `extensions` it refuses what OpenAI's has not. A token
+    that it may not write (by the parameter `restriction`, or `response_format`) gives way to one that it may.
+    It refuses requests with the fields `refuses`.
     """
 
     def __init__(
@@ -67,11 +81,13 @@ class StandInServer:
         least_tokens: int = 0,
         tokenizes: bool = False,
         delay_s: float = 0.0,
+        restriction: str | None = None,
+        refuses: Sequence[str] = (),
     ) -> None:
         self._write = write
         self._tokenizer = tokenizer
         self._eos = eos
-        self._root = root
+        self.root = root
         self._name = name
         self._context = context
         self._ids = ids
@@ -80,6 +96,9 @@ class StandInServer:
         self._least_tokens = least_tokens
         self._tokenizes = tokenizes
         self.delay_s = delay_s
+        usual = "allowed_token_ids" if extensions else "logit_bias"
+        self._restriction = usual if restriction is None else restriction
+        self._refuses = frozenset(refuses)
         self.faults: deque[Fault] = deque()
         self.requests: list[dict[str, Any]] = []
         self.written = 0
@@ -138,9 +157,9 @@ class StandInServer:
             else:
                 return False
         assert request is not None
-        reply = _Reply(stream, connection)
+        reply = Reply(stream, connection)
         if request.method == b"GET":
-            served = {"id": self._name, "root": self._root, "max_model_len": self._context}
+            served = {"id": self._name, "root": self.root, "max_model_len": self._context}
             await reply.whole(200, {"object": "list", "data": [served]})
         elif request.target.endswith(b"/completions"):
             await self._complete(reply, msgspec.json.decode(body))
@@ -150,25 +169,29 @@ class StandInServer:
             await reply.whole(404, {"detail": "Not Found"})
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
-    async def _complete(self, reply: "_Reply", body: dict[str, Any]) -> None:
+    async def _complete(self, reply: Reply, body: dict[str, Any]) -> None:
         self.requests.append(body)
         fault = self.faults.popleft() if self.faults else Fault()
         if fault.status is not None:
-            await reply.whole(fault.status, {"error": {"message": "injected"}}, retry_after=fault.retry_after)
+            await reply.whole(fault.status, self._error("injected"), retry_after=fault.retry_after)
             return
         if (refusal := self._refusal(body)) is not None:
-            await reply.whole(400, {"error": {"message": refusal}})
+            await reply.whole(400, self._error(refusal))
             return
         prompt = body["prompt"]
         ids = prompt if isinstance(prompt, list) else self._tokenizer.encode(prompt)
         if body.get("echo"):
             if body["max_tokens"] < self._least_tokens:
-                await reply.whole(400, {"error": {"message": "max_tokens must be positive"}})
+                await reply.whole(400, self._error("max_tokens must be positive"))
                 return
             count = len(ids) + body["max_tokens"]
             told = {"tokens": [""] * count, "token_logprobs": [None, *[LOGPROB] * (count - 1)]}
             await reply.whole(
-                200, {"choices": [{"text": "", "logprobs": told}], "usage": self._usage(body, ids, [])}
+                200,
+                {
+                    "choices": [{"text": self._tokenizer.decode(ids), "logprobs": told}],
+                    "usage": self._usage(body, ids, []),
+                },
             )
             return
         events = self._events(body, list(ids))
@@ -177,6 +200,9 @@ class StandInServer:
             return
         chunks = [event async for event in events]
         await reply.whole(200, chunks[0] | {"usage": chunks[-1]["usage"]})
+
+    def _error(self, message: str) -> dict[str, Any]:
+        return {"error": {"message": message}}
 
     def _tokenized(self, body: dict[str, Any]) -> dict[str, Any]:
         """`/tokenize` of a text or a chat, `/detokenize`."""
@@ -192,6 +218,8 @@ class StandInServer:
             return "the prompt must be a string"
         if not self._extensions and (unknown := set(body) - PLAIN):
             return f"unknown fields {sorted(unknown)}"
+        if unknown := self._refuses & set(body):
+            return f"unknown fields {sorted(unknown)}"
         if (body.get("logprobs") or 0) > self._most_logprobs:
             return f"at most {self._most_logprobs} logprobs"
         if body["model"] != self._name:
@@ -201,23 +229,58 @@ class StandInServer:
     async def _events(self, body: dict[str, Any], ids: list[int]) -> AsyncGenerator[dict[str, Any]]:
         """One event per token, then the usage."""
         begin, stops = len(ids), {*self._eos, *body.get("stop_token_ids", ())}
+        grammar = self._grammar(body)
         limit = min(body["max_tokens"], self._context - begin)
         reason: str | None = None
         while reason is None:
-            token = self._write(ids, body.get("seed", 0))
+            token = self._among(self._write(ids, body.get("seed", 0)), ids, body, grammar)
             ids.append(token)
-            if token in stops:
+            if grammar is not None:
+                grammar.push(token)
+            matched = self._matched(body, ids[begin:], stops)
+            if matched is not None or (grammar is not None and grammar.finished):
                 reason = "stop"
             elif len(ids) - begin >= limit:
                 reason = "length"
-            yield {"choices": [self._choice(body, token, reason)]}
+            yield {"choices": [self._choice(body, token, reason, matched)]}
         yield {"choices": [], "usage": self._usage(body, ids[:begin], ids[begin:])}
 
-    def _choice(self, body: dict[str, Any], token: int, reason: str | None) -> dict[str, Any]:
+    def _matched(self, body: dict[str, Any], written: Sequence[int], stops: set[int]) -> int | str | None:
+        """The stop that the last token completed."""
+        if written[-1] in stops:
+            return written[-1]
+        text = self._tokenizer.decode(written)
+        return next((string for string in body.get("stop", ()) if text.endswith(string)), None)
+
+    def _grammar(self, body: dict[str, Any]) -> GrammarState | None:
+        """That of `response_format`, from the first token of the completion on."""
+        if "response_format" not in body:
+            return None
+        schema = body["response_format"]["json_schema"]["schema"]
+        size = self._tokenizer.vocab_size
+        return json_grammar(schema, self._tokenizer, self._eos, size).begin([], size)
+
+    def _among(
+        self, token: int, ids: Sequence[int], body: dict[str, Any], grammar: GrammarState | None
+    ) -> int:
+        """`token` where it may stand there, else one of those that may, drawn by the seed."""
+        told = body.get(self._restriction)
+        if told is not None:
+            highest = max(told.values()) if isinstance(told, dict) else 0.0
+            told = [int(one) for one in told if not isinstance(told, dict) or told[one] == highest]
+        if grammar is not None and (fitting := grammar.allowed()) is not None:
+            told = [one for one in told or range(len(fitting)) if fitting[one]]
+        if told is None or token in told:
+            return token
+        highest_two = sorted(told)[-2:]  # there is little white space among them
+        return random.Random(f"{body.get('seed')} {len(ids)}").choice(highest_two)
+
+    def _choice(
+        self, body: dict[str, Any], token: int, reason: str | None, matched: int | str | None
+    ) -> dict[str, Any]:
         text = "" if token in self._eos else self._tokenizer.decode([token])
-        given = reason == "stop" and token not in self._eos
         choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason}
-        choice["stop_reason"] = token if given else None
+        choice["stop_reason"] = None if matched in self._eos else matched
         if body.get("return_token_ids") and self._ids:
             choice["token_ids"] = [token]
         if (count := body.get("logprobs")) is not None:
@@ -237,27 +300,15 @@ class StandInServer:
             "prompt_tokens_details": details,
         }
 
-    async def _stream(self, reply: "_Reply", events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
+    async def _stream(self, reply: Reply, events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
         """Send events until their end, the fault, or the client's leaving."""
         self.streaming += 1
         ended = False
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(reply.watch, group.cancel_scope)
-                await reply.begin()
-                sent = 0
-                async for event in events:
-                    if sent == fault.after:
-                        await reply.cut()
-                        ended = True
-                        break
-                    await anyio.sleep(self.delay_s)
-                    await reply.event(event)
-                    if event["choices"]:
-                        sent += 1
-                        self.written += 1
-                else:
-                    await reply.end()
+                with contextlib.suppress(anyio.BrokenResourceError):  # left while something was sent
+                    await self._send_events(reply, events, fault)
                     ended = True
                 group.cancel_scope.cancel()
         finally:
@@ -266,49 +317,19 @@ class StandInServer:
             self.dropped += not ended
             self._left.set()
 
-
-class _Reply:
-    """The answer to one request."""
-
-    def __init__(self, stream: anyio.abc.SocketStream, connection: h11.Connection) -> None:
-        self._stream = stream
-        self._connection = connection
-
-    async def whole(self, status: int, body: Any, *, retry_after: str | None = None) -> None:
-        data = msgspec.json.encode(body)
-        headers = [("content-type", "application/json"), ("content-length", str(len(data)))]
-        if retry_after is not None:
-            headers.append(("retry-after", retry_after))
-        await self._send(h11.Response(status_code=status, headers=headers))
-        await self._send(h11.Data(data=data))
-        await self._send(h11.EndOfMessage())
-
-    async def begin(self) -> None:
-        headers = [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]
-        await self._send(h11.Response(status_code=200, headers=headers))
-
-    async def event(self, event: Any) -> None:
-        await self._send(h11.Data(data=b"data: " + msgspec.json.encode(event) + b"\n\n"))
-
-    async def end(self) -> None:
-        await self._send(h11.Data(data=b"data: [DONE]\n\n"))
-        await self._send(h11.EndOfMessage())
-
-    async def cut(self) -> None:
-        await self._stream.aclose()
-
-    async def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel what is written for a client that left. What it sends meanwhile is its next request."""
-        try:
-            while True:
-                self._connection.receive_data(await self._stream.receive())
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            scope.cancel()
-
-    async def _send(self, event: Any) -> None:
-        data = self._connection.send(event)
-        if data:
-            await self._stream.send(data)
+    async def _send_events(self, reply: Reply, events: AsyncGenerator[dict[str, Any]], fault: Fault) -> None:
+        await reply.begin()
+        sent = 0
+        async for event in events:
+            if sent == fault.after:
+                await reply.cut()
+                return
+            await anyio.sleep(self.delay_s)
+            await reply.event(event)
+            if event["choices"]:
+                sent += 1
+                self.written += 1
+        await reply.end()
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -321,7 +342,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @asynccontextmanager
-async def serving(*servers: StandInServer) -> AsyncGenerator[None]:
+async def serving(*servers: Server) -> AsyncGenerator[None]:
     """The servers listen inside the block."""
     failure: Exception | None = None
     async with anyio.create_task_group() as group:

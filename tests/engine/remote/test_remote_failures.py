@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from branchwise.engine.errors import HandleError, ServerFailed
 from branchwise.engine.remote.affinity import preference, root_key
+from branchwise.engine.remote.dialect import Dialect
 from branchwise.engine.remote.engine import RemoteEngine
 from branchwise.engine.text.stop import Stop, Until
 from hypothesis import given, settings
@@ -155,14 +156,14 @@ def test_releasing_a_branch_that_is_written_closes_its_request():
 
 
 def test_a_step_mark_inside_a_text_ends_the_request_where_the_server_cannot_know_it():
-    """Only the client sees the mark: it leaves the stream, and pays for what came."""
+    """A server that tells no ids is given no stops: the client leaves its stream, and pays for what came."""
     server, purse = scripted_server(script, delay_s=0.001), Purse()
 
     async def body(engine: RemoteEngine):
         seq = engine.open(PROMPT, seed=1)
         return await engine.extend(seq, extending(strings=("d;",)), purse)
 
-    extension = run(body, server)
+    extension = run(body, server, dialect=Dialect(most_alternatives=20, ids_out=False))
     assert (text_of(extension.tokens), extension.stop) == ("ab;c", Stop.STOP)
     assert extension.generated == purse.paid == len("ab;cd;")
     assert server.dropped == 1
