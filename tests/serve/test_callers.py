@@ -1,6 +1,7 @@
 """What keys keep apart, what a server refuses, what leaving ends, and what logs hold."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ pytest.importorskip("httpx", reason="needs httpx")
 pytest.importorskip("litestar", reason="needs branchwise[serve]")
 
 import httpx
+import yaml
 from branchwise import UsageError
 from branchwise.serve.keys import KeyEntry, KeyRing, read_keys
 from branchwise.serve.settings import Limits
@@ -204,7 +206,19 @@ def test_metrics_tell_of_the_engine_and_the_server(server: ServerThread) -> None
 def test_the_api_describes_itself(server: ServerThread) -> None:
     api = httpx.get(f"{server.url}/docs/openapi.json").json()
     assert {"/v1/chat/completions", "/v1/completions", "/v1/models"} <= set(api["paths"])
-    assert httpx.get(f"{server.url}/docs").status_code == 200
+    assert yaml.safe_load(httpx.get(f"{server.url}/docs/openapi.yaml").text) == api
+
+
+def test_the_page_of_the_api_names_all_of_it_and_no_other_host(server: ServerThread) -> None:
+    api = httpx.get(f"{server.url}/docs/openapi.json").json()
+    page = httpx.get(f"{server.url}/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    for name in (*api["paths"], *api["components"]["schemas"], "reasoning_effort"):
+        assert name in page.text
+    assert not re.findall(r"//|<script|<iframe|@import|url\(", page.text)
+    for link in re.findall(r"href='([^'#]+)'", page.text):
+        assert httpx.get(f"{server.url}{link}").status_code == 200
 
 
 def test_no_log_line_holds_the_text_of_a_prompt_or_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
