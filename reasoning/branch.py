@@ -224,6 +224,8 @@ class SearchBranch:
         self.busy = True
         try:
             sampling = self.run.telling(sampling or self.run.sampling)
+            if self.model == self.run.policy and not self.aside:
+                sampling = self.run.biased(sampling)
             leg = Leg(sampling, model, tuple(stop), for_model(method, model))
             with self.run.until_closed():
                 return await extend_branch(self, until, max_tokens, leg)

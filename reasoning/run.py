@@ -157,6 +157,13 @@ class Run:
             top_logprobs=max(leading, sampling.top_logprobs),
         )
 
+    def biased(self, sampling: SamplingParams) -> SamplingParams:
+        """The sampling with the logit biases of the run's own, which hold whatever a strategy draws with."""
+        own = self.sampling.logit_bias
+        if not own or sampling.logit_bias == own:
+            return sampling
+        return msgspec.structs.replace(sampling, logit_bias={**own, **sampling.logit_bias})
+
     def next_root(self) -> Path:
         """The path of a new root."""
         self._roots += 1

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ..engine.protocol import ModelInfo
 from ..engine.sampling.params import SamplingParams
 from ..reasoning.budget import Budget
 from ..reasoning.cli.quantity import parse_budget
@@ -56,24 +57,24 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     search_events: bool
 
 
-def read_chat(body: ChatRequest, settings: Settings, sampling: SamplingParams) -> Call:
-    """The searches of a chat. `sampling` is the model's own. Raises `ApiError` and `UsageError`."""
+def read_chat(body: ChatRequest, settings: Settings, info: ModelInfo) -> Call:
+    """The searches of a chat with the served model. Raises `ApiError` and `UsageError`."""
     problem, tools = read_messages(body.messages), read_tools(body)
     if problem.since and not tools:
         raise bad_request("messages: a call of a tool needs the tools", param="tools")
     logprobs = None if not body.logprobs else (body.top_logprobs or 0)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs: needs logprobs: true", param="top_logprobs")
-    return _call(body, settings, sampling, [problem], logprobs, read_format(body.response_format), tools)
+    return _call(body, settings, info, [problem], logprobs, read_format(body.response_format), tools)
 
 
-def read_completion(body: CompletionRequest, settings: Settings, sampling: SamplingParams) -> Call:
+def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo) -> Call:
     """The searches of a completion, those of the first prompt first. Raises `ApiError` and `UsageError`."""
     for name in ("echo", "suffix"):
         if getattr(body, name):
             raise _unsupported(name)
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    return _call(body, settings, sampling, [Problem(text=text) for text in prompts], body.logprobs)
+    return _call(body, settings, info, [Problem(text=text) for text in prompts], body.logprobs)
 
 
 def read_format(form: ResponseFormat | None) -> dict[str, Any] | None:
@@ -168,19 +169,17 @@ def read_budget(body: Asking, settings: Settings) -> Budget:
 def _call(
     body: Asking,
     settings: Settings,
-    sampling: SamplingParams,
+    info: ModelInfo,
     problems: Sequence[Problem],
     logprobs: int | None,
     schema: dict[str, Any] | None = None,
     tools: tuple[Tool, ...] = (),
 ) -> Call:
-    if body.logit_bias:
-        raise _unsupported("logit_bias")
     strategy, budget = _strategy(body, settings), read_budget(body, settings)
     choices = body.n or 1
     count = len(problems) * choices
     share = divided(budget, count)
-    sampling = _sampling(body, sampling, logprobs)
+    sampling = _sampling(body, info, logprobs)
     asks = tuple(
         Ask(
             index=index,
@@ -238,13 +237,30 @@ def _numbered(problem: Problem, index: int) -> Problem:
     return problem if index == 0 else msgspec.structs.replace(problem, id=f"{problem.text}#{index}")
 
 
-def _sampling(body: Asking, sampling: SamplingParams, logprobs: int | None) -> SamplingParams:
+def _sampling(body: Asking, info: ModelInfo, logprobs: int | None) -> SamplingParams:
     """The model's own sampling with what the request changes."""
     names = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
     given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
     if logprobs:
         given["top_logprobs"] = logprobs
-    return msgspec.structs.replace(sampling, **given) if given else sampling
+    if body.logit_bias:
+        given["logit_bias"] = read_bias(body.logit_bias, info)
+    return msgspec.structs.replace(info.sampling, **given) if given else info.sampling
+
+
+def read_bias(biases: Mapping[str, float], info: ModelInfo) -> dict[int, float]:
+    """The biases by token id. Raises `ApiError` for what is no id of the model."""
+    ids = min(info.vocab_size, info.tokenizer.vocab_size)
+    read: dict[int, float] = {}
+    for name, bias in biases.items():
+        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else ids
+        if token >= ids:
+            raise bad_request(
+                f"logit_bias: {name[:40]!r} is no token id of this model; give ids from 0 to {ids - 1}",
+                param="logit_bias",
+            )
+        read[token] = bias
+    return read
 
 
 def _within(budget: Budget, ceiling: Budget) -> Budget:

@@ -70,7 +70,7 @@ def identify(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
 async def chat_completions(request: AnyRequest, data: JSONBody[ChatRequest]) -> Response[ChatCompletion]:
     """Solve the last user turn by search. With `stream`: server-sent events of `chat.completion.chunk`."""
     service = _service(request)
-    call = read_chat(data, service.settings, service.info.sampling)
+    call = read_chat(data, service.settings, service.info)
     reply = Reply(call, service.info, "chatcmpl")
     return SearchResponse(Responder(service, call, _caller(request), ChatChunks(reply), reply.chat))
 
@@ -79,7 +79,7 @@ async def chat_completions(request: AnyRequest, data: JSONBody[ChatRequest]) -> 
 async def completions(request: AnyRequest, data: JSONBody[CompletionRequest]) -> Response[TextCompletion]:
     """Solve each prompt by search. With `stream`: server-sent events of `text_completion`."""
     service = _service(request)
-    call = read_completion(data, service.settings, service.info.sampling)
+    call = read_completion(data, service.settings, service.info)
     reply = Reply(call, service.info, "cmpl")
     return SearchResponse(Responder(service, call, _caller(request), TextChunks(reply), reply.text))
 

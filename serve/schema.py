@@ -19,6 +19,7 @@ Choices = Annotated[int, Meta(ge=1, le=MOST_CHOICES)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1000)]
 Stops = StopText | Annotated[list[StopText], Meta(max_length=MOST_STOPS)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
+Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -65,7 +66,8 @@ class Asking(msgspec.Struct, kw_only=True):
     `model`: the served name, or that name, a colon and a strategy. `strategy`: a strategy in the one grammar,
     or an object with its name as `type`. `budget`: limits of this request, in the grammar of the command line
     or as an object. `max_tokens` is the longest candidate, `max_completion_tokens` the most that all of the
-    search may spend. `stop` ends the text of the answer.
+    search may spend. `stop` ends the text of the answer. `logit_bias` is by token id, and holds for all that the
+    model writes on the way to an answer.
     """
 
     model: str
@@ -79,7 +81,7 @@ class Asking(msgspec.Struct, kw_only=True):
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Bias] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     stream: bool | None = None

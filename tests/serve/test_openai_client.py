@@ -159,6 +159,17 @@ def test_top_logprobs_are_the_likeliest_tokens_in_their_order(client: Any, strat
         assert strategy != "greedy" or token.token == token.top_logprobs[0].token
 
 
+@pytest.mark.parametrize("strategy", ["greedy", "chain", "best_of_n(n=2, temperature=0.7)", "beam(n=4, width=2)"])
+def test_a_token_that_a_bias_bans_is_nowhere_in_the_answer(
+    server: "ServerThread", client: Any, strategy: str
+) -> None:
+    (token,) = server.reasoner.models["policy"].tokenizer.encode("*")
+    usual = ask(client, model=f"reference:{strategy}").choices[0].message
+    choice = ask(client, model=f"reference:{strategy}", logit_bias={str(token): -100}).choices[0]
+    assert "*" in usual.content + usual.reasoning_content
+    assert "*" not in choice.message.content + choice.message.reasoning_content
+
+
 def test_the_same_seed_gives_the_same_answer(client: Any) -> None:
     first, second = (ask(client, seed=5, messages=[{"role": "user", "content": HARD}]) for _ in range(2))
     assert first.choices[0].message == second.choices[0].message
@@ -263,7 +274,8 @@ def test_models_lists_every_strategy(client: Any) -> None:
         ({"temperature": -1}, "temperature"),
         ({"top_logprobs": 2}, "logprobs"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort"),
-        ({"logit_bias": {"12": 5}}, "logit_bias"),
+        ({"logit_bias": {"12": 101}}, "logit_bias"),
+        ({"logit_bias": {"twelve": 5}}, "logit_bias"),
         ({"tools": [{"type": "function", "function": {"name": "no name"}}]}, "name"),
         ({"tools": [CALCULATOR], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [CALCULATOR, CALCULATOR]}, "two have one name"),
