@@ -66,8 +66,8 @@ class Asking(msgspec.Struct, kw_only=True):
     `model`: the served name, or that name, a colon and a strategy. `strategy`: a strategy in the one grammar,
     or an object with its name as `type`. `budget`: limits of this request, in the grammar of the command line
     or as an object. `max_tokens` is the longest candidate, `max_completion_tokens` the most that all of the
-    search may spend. `stop` ends the text of the answer. `logit_bias` is by token id, and holds for all that the
-    model writes on the way to an answer.
+    search may spend. `stop` ends the text of the answer. `logit_bias` is by
+    token id, and holds for all that the model writes on the way to an answer.
     """
 
     model: str

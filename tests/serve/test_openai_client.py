@@ -159,7 +159,9 @@ def test_top_logprobs_are_the_likeliest_tokens_in_their_order(client: Any, strat
         assert strategy != "greedy" or token.token == token.top_logprobs[0].token
 
 
-@pytest.mark.parametrize("strategy", ["greedy", "chain", "best_of_n(n=2, temperature=0.7)", "beam(n=4, width=2)"])
+@pytest.mark.parametrize(
+    "strategy", ["greedy", "chain", "best_of_n(n=2, temperature=0.7)", "beam(n=4, width=2)"]
+)
 def test_a_token_that_a_bias_bans_is_nowhere_in_the_answer(
     server: "ServerThread", client: Any, strategy: str
 ) -> None:
