@@ -20,6 +20,8 @@ class Offer:
         self.conclusion = branch.conclusion
         self.written: Written = written_on(branch)
         self.calls = branch.calls
+        tools = branch.run.tools
+        self.said = tools.format.said(self.conclusion) if tools and self.calls else self.conclusion
         self.path = branch.path
         self.rounds = 0
         """Rounds of a tournament that it survived."""

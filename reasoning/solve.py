@@ -149,6 +149,7 @@ def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> So
         conclusion=shown.conclusion if shown else "",
         written=shown.written if shown else NOTHING,
         calls=best.calls if best else (),
+        said=shown.said if shown else "",
     )
     run.graph.ending = _ending(solution, best)
     run.emit(Ended, reason=reason, answer=solution.answer, verified=solution.verified)

@@ -79,7 +79,7 @@ class Reply:
             message=ReplyMessage(
                 content=content,
                 reasoning_content=solution.thinking or None,
-                tool_calls=calls_of(solution) or None,
+                tool_calls=calls_of(solution, cut=cut) or None,
             ),
             finish_reason=finish_of(solution, cut=cut),
             logprobs=told,
@@ -104,7 +104,7 @@ class Reply:
 def finish_of(solution: Solution, *, cut: bool) -> Finish:
     """Why the answer ends where it does: calls for the client, else a spent budget, a cut candidate or a
     missing answer phase are "length"."""
-    if solution.calls:
+    if solution.calls and not cut:
         return "tool_calls"
     if solution.reason in _LIMITS:
         return "length"
@@ -115,8 +115,11 @@ def finish_of(solution: Solution, *, cut: bool) -> Finish:
     return "length" if unanswered or written.stop in _CUT else "stop"
 
 
-def calls_of(solution: Solution) -> list[ToolCall]:
-    """The calls that the client is to run. Each time it is asked, they get new ids."""
+def calls_of(solution: Solution, *, cut: bool) -> list[ToolCall]:
+    """The calls that the client is to run, none behind a stop string that `cut` the text. Each time it is
+    asked, they get new ids."""
+    if cut:
+        return []
     return [
         ToolCall(
             id=f"call_{secrets.token_hex(12)}",

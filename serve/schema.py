@@ -66,8 +66,8 @@ class Asking(msgspec.Struct, kw_only=True):
     `model`: the served name, or that name, a colon and a strategy. `strategy`: a strategy in the one grammar,
     or an object with its name as `type`. `budget`: limits of this request, in the grammar of the command line
     or as an object. `max_tokens` is the longest candidate, `max_completion_tokens` the most that all of the
-    search may spend. `stop` ends the text of the answer. `logit_bias` is by
-    token id, and holds for all that the model writes on the way to an answer.
+    search may spend. `stop` ends the text of the answer. `logit_bias` is by token id, and
+    holds for all that the model writes on the way to an answer.
     """
 
     model: str
@@ -224,8 +224,8 @@ class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`content` is the text of the answer phase, `reasoning_content` what was thought before it. With
-    `tool_calls` there is no content."""
+    """`content` is the text of the answer phase, or what stands there before `tool_calls`;
+    `reasoning_content` what was thought before it."""
 
     role: Literal["assistant"] = "assistant"
     content: str = ""

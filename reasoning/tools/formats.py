@@ -14,6 +14,7 @@ from ...engine.text.tokenizer import HfTokenizer, Message, ToolUse
 from .call import Call, read_object
 from .tool import Tool
 
+_HERMES = "<tool_call>"
 _HERMES_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 _SAID, _GIVEN = "SAID7f3a", "GIVEN7f3a"
@@ -39,6 +40,10 @@ class ToolFormat(Protocol):
         of the branch, `turn` that of the present turn's answer phase."""
         ...
 
+    def said(self, turn: str) -> str:
+        """What the answer phase of a turn that ends with calls says before them."""
+        ...
+
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
         """What to append behind the calls, so that the model goes on."""
         ...
@@ -59,6 +64,9 @@ class InText(msgspec.Struct, frozen=True):
         # A marker of several tokens is found as a stop string, and those are not kept.
         here = stop is Stop.EOS if ended else stop is Stop.STOP
         return (_in_words(body.strip(), tools),) if opened and here and not behind else ()
+
+    def said(self, turn: str) -> str:
+        return turn.rpartition(self.call)[0]
 
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
         missing = "" if written.endswith(self.ends) else self.ends
@@ -102,6 +110,10 @@ class Turns:
         # Without the tag, JSON that names no tool is an answer like any other.
         return (call,) if tagged or call.name in {tool.name for tool in tools} else ()
 
+    def said(self, turn: str) -> str:
+        """Without white space at the end: the template puts its own between text and calls."""
+        return turn.partition(_HERMES)[0].rstrip() if self._hermes else ""
+
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
         """The template's own text between an assistant's turn and the next one."""
         messages = [Message("user", "?"), Message("assistant", _SAID)]
@@ -124,7 +136,7 @@ def find_format(info: ModelInfo) -> ToolFormat:
         return InText(profile.call, profile.call_end, profile.result or "", profile.result_end or "")
     template = tokenizer.template if isinstance(tokenizer, HfTokenizer) else None
     if isinstance(tokenizer, HfTokenizer) and template is not None and "tools" in template.text:
-        for mark, hermes in (("<tool_call>", True), ("ipython", False)):
+        for mark, hermes in ((_HERMES, True), ("ipython", False)):
             if mark in template.text:
                 return Turns(tokenizer, profile.stop_ids, hermes=hermes)
     return InText()

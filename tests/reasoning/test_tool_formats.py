@@ -52,6 +52,7 @@ def test_hermes_calls_are_read_and_answered_by_the_template(tmp_path: Path) -> N
     calls = format.read(turn, turn, Stop.EOS, [CALCULATOR])
     assert canonical_calls(calls) == 'calculator({"expression":"1+1"})\ncalculator({"expression":"2+2"})'
     assert format.read(turn, turn, Stop.BUDGET, [CALCULATOR]) == ()
+    assert format.said(turn) == "Let me see."
     assert format.answer(turn + "<|im_end|>", ["2", "4"], think=None) == (
         "\n<|im_start|>user\n<tool_response>\n2\n</tool_response>\n<tool_response>\n4\n</tool_response>"
         "<|im_end|>\n<|im_start|>assistant\n"
