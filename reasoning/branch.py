@@ -171,6 +171,8 @@ class SearchBranch:
         text = self.conclusion
         if not text:
             return None
+        if self.run.tools is not None and self.run.tools.required and not self.aside:
+            return None
         if self.run.schema is not None and not self.aside:
             return json_answer(text) if self.closed else None
         task = self.run.problem.task

@@ -140,7 +140,7 @@ async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -
         node = branch.trail.begin(branch, "step")
     track = Track(branch, branch.trail.nodes[:-1], node)
     meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.draws_on_reserve)
-    constraint = None if run.schema is None else run.schema.constraint(branch)
+    constraint = None if run.grammar is None else run.grammar.constraint(branch)
     if constraint is not None and until is Until.ANSWER:
         until = Until.END  # its own end is the answer's: a box inside a string is none
     tools = run.tools if run.tools is not None and run.tools.serves(branch) else None

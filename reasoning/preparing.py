@@ -30,6 +30,7 @@ from .source import ModelSource
 from .speculating import checked_speculate
 from .stepping import parse_step
 from .tools.box import open_tools
+from .tools.choice import AUTO, ToolChoice
 from .tools.tool import Tool
 
 DEFAULT_BUDGET = Budget(tokens=16384)
@@ -52,6 +53,7 @@ class RunOptions(TypedDict, total=False):
     speculate: str | None
     schema: Mapping[str, Any] | None
     tools: Sequence[Tool]
+    tool_choice: ToolChoice
     namespace: str
     tenant: str | None
     priority: int
@@ -93,6 +95,7 @@ class RunMaker:
         speculate: str | None = None,
         schema: Mapping[str, Any] | None = None,
         tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = AUTO,
         namespace: str = "",
         tenant: str | None = None,
         priority: int = 0,
@@ -106,7 +109,8 @@ class RunMaker:
         """
         backend = self._backend
         info = backend.models["policy"]
-        form, box = open_schema(schema, backend), open_tools(tools, info, constrained=schema is not None)
+        form = open_schema(schema, backend)
+        box = open_tools(tools, tool_choice, backend, constrained=form is not None)
         if isinstance(problem, str):
             problem = Problem(text=problem, id=problem_id, system=system)
         if isinstance(problem, Problem):

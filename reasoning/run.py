@@ -104,6 +104,8 @@ class Run:
         self.speculate = speculate
         self.schema = schema
         self.tools = tools
+        self.grammar = schema or (tools.grammar if tools is not None else None)
+        """What the answer phase must be."""
         self.namespace = namespace
         self.tenant = tenant
         self.priority = priority

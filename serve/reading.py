@@ -9,6 +9,7 @@ from ..engine.protocol import ModelInfo
 from ..engine.sampling.params import SamplingParams
 from ..reasoning.budget import Budget
 from ..reasoning.cli.quantity import parse_budget
+from ..reasoning.tools.choice import AUTO, ToolChoice
 from ..reasoning.tools.tool import Tool
 from ..strategies.base import Strategy
 from ..strategies.grammar import parse_strategy
@@ -16,11 +17,21 @@ from ..verifiers.calls import format_call, format_value
 from ..verifiers.problem import Problem
 from .errors import ApiError, bad_request
 from .messages import read_messages
-from .schema import Asking, BudgetSpec, ChatRequest, CompletionRequest, ResponseFormat
+from .schema import (
+    AllowedChoice,
+    Asking,
+    BudgetSpec,
+    ChatRequest,
+    CompletionRequest,
+    NamedChoice,
+    ResponseFormat,
+)
 from .settings import EFFORTS, LIMITS, Settings
 
 LONGEST_STRATEGY = 4000
 """Characters of a strategy's text."""
+
+_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 _DIVIDED = ("tokens", "flops", "answer_reserve")
 
@@ -37,6 +48,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +71,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_chat(body: ChatRequest, settings: Settings, info: ModelInfo) -> Call:
     """The searches of a chat with the served model. Raises `ApiError` and `UsageError`."""
-    problem, tools = read_messages(body.messages), read_tools(body)
+    problem, tools, choice = read_messages(body.messages), read_tools(body), read_choice(body)
     if problem.since and not tools:
         raise bad_request("messages: a call of a tool needs the tools", param="tools")
     logprobs = None if not body.logprobs else (body.top_logprobs or 0)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs: needs logprobs: true", param="top_logprobs")
-    return _call(body, settings, info, [problem], logprobs, read_format(body.response_format), tools)
+    schema = read_format(body.response_format)
+    return _call(body, settings, info, [problem], logprobs, schema, tools, choice)
 
 
 def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo) -> Call:
@@ -92,21 +105,37 @@ def read_tools(body: ChatRequest) -> tuple[Tool, ...]:
     """The tools that the client runs. Raises `ApiError`."""
     if not body.tools or body.tool_choice == "none":
         return ()
-    if body.tool_choice not in (None, "auto"):
-        raise bad_request(
-            'tool_choice: only "auto" and "none" can be kept to',
-            param="tool_choice",
-            code="unsupported_parameter",
-        )
     functions = [tool.function for tool in body.tools]
     return tuple(
         Tool(
             name=function.name,
             description=function.description or "",
-            parameters=function.parameters or {"type": "object", "properties": {}},
+            parameters=function.parameters or _NO_PARAMETERS,
         )
         for function in functions
     )
+
+
+def read_choice(body: ChatRequest) -> ToolChoice:
+    """Which calls the client wants. Raises `ApiError`."""
+    wanted, parallel = body.tool_choice, body.parallel_tool_calls is not False
+    if wanted in (None, "auto", "none"):
+        return ToolChoice(parallel=parallel)
+    if wanted == "required":
+        return ToolChoice(required=True, parallel=parallel)
+    try:
+        named = msgspec.convert(wanted, NamedChoice | AllowedChoice)
+    except msgspec.ValidationError:
+        raise bad_request(
+            'tool_choice: give "auto", "none", "required", or an object of type "function" or '
+            '"allowed_tools" as the OpenAI API has them',
+            param="tool_choice",
+        ) from None
+    if isinstance(named, NamedChoice):
+        return ToolChoice(required=True, names=(named.function.name,), parallel=parallel)
+    allowed = named.allowed_tools
+    names = tuple(tool.function.name for tool in allowed.tools)
+    return ToolChoice(required=allowed.mode == "required", names=names, parallel=parallel)
 
 
 def read_model(name: str, settings: Settings) -> str | None:
@@ -174,6 +203,7 @@ def _call(
     logprobs: int | None,
     schema: dict[str, Any] | None = None,
     tools: tuple[Tool, ...] = (),
+    choice: ToolChoice = AUTO,
 ) -> Call:
     strategy, budget = _strategy(body, settings), read_budget(body, settings)
     choices = body.n or 1
@@ -191,6 +221,7 @@ def _call(
             max_tokens=body.max_tokens,
             schema=schema,
             tools=tools,
+            tool_choice=choice,
         )
         for index in range(count)
     )

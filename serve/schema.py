@@ -125,6 +125,38 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
+class ChosenFunction(msgspec.Struct, frozen=True):
+    """The name of a function among the tools."""
+
+    name: str
+
+
+class NamedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
+    """This function must be called."""
+
+    function: ChosenFunction
+
+
+class ChosenTool(msgspec.Struct, frozen=True):
+    """A tool of `AllowedTools`."""
+
+    function: ChosenFunction
+    type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, frozen=True):
+    """The tools that may be called ("auto"), or of which one must be ("required")."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ChosenTool], Meta(min_length=1)]
+
+
+class AllowedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools"):
+    """Some of the tools only."""
+
+    allowed_tools: AllowedTools
+
+
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of a conversation."""
 
@@ -136,13 +168,15 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Asking, kw_only=True):
-    """The body of `/v1/chat/completions`."""
+    """The body of `/v1/chat/completions`. `tool_choice`: "auto", "none", "required", or an object that names
+    a function, or the tools that are allowed."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[ToolSpec], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
 
 

@@ -77,6 +77,7 @@ class Searcher:
             speculate=self._settings.speculate,
             schema=ask.schema,
             tools=ask.tools,
+            tool_choice=ask.tool_choice,
             namespace=namespace,
             on_event=tell if watchers else None,
             deltas=deltas,

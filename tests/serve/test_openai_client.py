@@ -53,6 +53,11 @@ def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
 
 
+def named(function: str) -> dict[str, Any]:
+    """The tool choice that a function must be called."""
+    return {"type": "function", "function": {"name": function}}
+
+
 def joined(stream: Any, index: int = 0) -> dict[str, str]:
     """Content and thinking of one choice, and why it ended, from the chunks of a stream."""
     found = {"content": "", "reasoning_content": "", "finish_reason": ""}
@@ -279,7 +284,14 @@ def test_models_lists_every_strategy(client: Any) -> None:
         ({"logit_bias": {"12": 101}}, "logit_bias"),
         ({"logit_bias": {"twelve": 5}}, "logit_bias"),
         ({"tools": [{"type": "function", "function": {"name": "no name"}}]}, "name"),
-        ({"tools": [CALCULATOR], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [CALCULATOR], "tool_choice": "any"}, "tool_choice: give"),
+        ({"tools": [CALCULATOR], "tool_choice": {"type": "function"}}, "tool_choice: give"),
+        ({"tool_choice": "required"}, "give tools"),
+        ({"tools": [CALCULATOR], "tool_choice": named("abacus")}, "there are calculator"),
+        (
+            {"tools": [CALCULATOR], "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "one of the two",
+        ),
         ({"tools": [CALCULATOR, CALCULATOR]}, "two have one name"),
         (
             {"messages": [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [CALLED]}, GIVEN]},
