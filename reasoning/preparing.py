@@ -23,7 +23,7 @@ from .pairing import (
     choose_step_verifier,
     choose_verifier,
 )
-from .prompting import Prompt, make_prompt, read_problem
+from .prompting import Prompt, make_prompt, opens_thought, read_problem
 from .run import Run
 from .settle import Settler
 from .source import ModelSource
@@ -51,6 +51,7 @@ class RunOptions(TypedDict, total=False):
     max_tokens: int | None
     step: str | None
     speculate: str | None
+    stop: Sequence[str]
     schema: Mapping[str, Any] | None
     tools: Sequence[Tool]
     tool_choice: ToolChoice
@@ -93,6 +94,7 @@ class RunMaker:
         max_tokens: int | None = None,
         step: str | None = None,
         speculate: str | None = None,
+        stop: Sequence[str] = (),
         schema: Mapping[str, Any] | None = None,
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = AUTO,
@@ -115,6 +117,8 @@ class RunMaker:
             problem = Problem(text=problem, id=problem_id, system=system)
         if isinstance(problem, Problem):
             problem = read_problem(problem, self._source)
+            if problem.prompt is not None and think is None and not opens_thought(problem.prompt, info):
+                think = False
             prompt = make_prompt(
                 problem, self._source, info, think=think, form=form and form.instruction, tools=box
             )
@@ -152,6 +156,7 @@ class RunMaker:
             max_tokens=max_tokens,
             think=think,
             speculate=checked_speculate(speculate, backend),
+            stop=stop,
             schema=form,
             tools=box,
             namespace=namespace,

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,6 +76,7 @@ class Run:
         max_tokens: int | None = None,
         think: bool | None = None,
         speculate: Speculate | None = None,
+        stop: Sequence[str] = (),
         schema: AnswerSchema | None = None,
         tools: "ToolBox | None" = None,
         namespace: str = "",
@@ -102,6 +103,8 @@ class Run:
         self.max_tokens = max_tokens
         self.think = think
         self.speculate = speculate
+        self.stop = tuple(stop)
+        """Texts that end an answer, and are no part of it."""
         self.schema = schema
         self.tools = tools
         self.grammar = schema or (tools.grammar if tools is not None else None)

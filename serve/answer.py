@@ -93,7 +93,7 @@ class Reply:
             told = text_logprobs(token_logprobs(solution.written, self.info, len(text)))
         return TextChoice(
             index=index,
-            text=text,
+            text=self.call.asks[index].echo + text,
             finish_reason="length" if finish_of(solution, cut=cut) == "length" else "stop",
             reasoning_content=solution.thinking or None,
             logprobs=told,

@@ -115,7 +115,8 @@ class TextChunks(Chunks):
     object = "text_completion"
 
     def first(self, index: int) -> dict[str, Any] | None:
-        return None
+        echo = self._reply.call.asks[index].echo
+        return self._choice(index, echo) if echo else None
 
     def delta(self, index: int, delta: Delta) -> dict[str, Any]:
         if delta.phase == "thinking":

@@ -17,6 +17,7 @@ from ..verifiers.calls import format_call, format_value
 from ..verifiers.problem import Problem
 from .errors import ApiError, bad_request
 from .messages import read_messages
+from .prompts import Prompts
 from .schema import (
     AllowedChoice,
     Asking,
@@ -37,7 +38,8 @@ _DIVIDED = ("tokens", "flops", "answer_reserve")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One search of a request: choice `index` of it."""
+    """One search of a request: choice `index` of it. `stop`: what ends each candidate. `echo`: the prompt,
+    where the client wants it before the completion."""
 
     index: int
     problem: Problem
@@ -49,6 +51,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = AUTO
+    stop: tuple[str, ...] = ()
+    echo: str = ""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +85,38 @@ def read_chat(body: ChatRequest, settings: Settings, info: ModelInfo) -> Call:
     return _call(body, settings, info, [problem], logprobs, schema, tools, choice)
 
 
-def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo) -> Call:
+def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo, prompts: Prompts) -> Call:
     """The searches of a completion, those of the first prompt first. Raises `ApiError` and `UsageError`."""
-    for name in ("echo", "suffix"):
-        if getattr(body, name):
-            raise _unsupported(name)
-    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    return _call(body, settings, info, [Problem(text=text) for text in prompts], body.logprobs)
+    if body.suffix:
+        raise bad_request(
+            "suffix: the model goes on from a prompt and fills no gap; leave it out",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    if body.echo and body.logprobs is not None:
+        raise bad_request("echo: no log-probabilities of a prompt are known; leave one out", param="echo")
+    read = prompts.read(body.prompt)
+    asked = body
+    if body.best_of is not None:
+        asked = msgspec.structs.replace(body, strategy=_best_of(body, settings))
+    call = _call(asked, settings, info, [problem for problem, _ in read], body.logprobs)
+    asks = tuple(
+        msgspec.structs.replace(
+            ask,
+            echo=read[ask.index // call.choices].text if body.echo else "",
+            stop=call.stops if ask.problem.prompt is not None else (),
+        )
+        for ask in call.asks
+    )
+    return msgspec.structs.replace(call, asks=asks)
+
+
+def _best_of(body: CompletionRequest, settings: Settings) -> str:
+    if body.strategy is not None or read_model(body.model, settings) is not None:
+        raise bad_request("best_of: a strategy was named already; give one of the two", param="best_of")
+    if (body.n or 1) > 1:
+        raise bad_request("best_of: with n=1 only; give n alone for several answers", param="best_of")
+    return f"best_of_n(n={body.best_of}, select=mean_logprob)"
 
 
 def read_format(form: ResponseFormat | None) -> dict[str, Any] | None:

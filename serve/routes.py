@@ -77,9 +77,9 @@ async def chat_completions(request: AnyRequest, data: JSONBody[ChatRequest]) -> 
 
 @post("/v1/completions", status_code=200, guards=[identify], responses=_SEARCH_ERRORS)
 async def completions(request: AnyRequest, data: JSONBody[CompletionRequest]) -> Response[TextCompletion]:
-    """Solve each prompt by search. With `stream`: server-sent events of `text_completion`."""
+    """Go on from each prompt by search. With `stream`: server-sent events of `text_completion`."""
     service = _service(request)
-    call = read_completion(data, service.settings, service.info)
+    call = read_completion(data, service.settings, service.info, service.prompts)
     reply = Reply(call, service.info, "cmpl")
     return SearchResponse(Responder(service, call, _caller(request), TextChunks(reply), reply.text))
 

@@ -181,11 +181,13 @@ class ChatRequest(Asking, kw_only=True):
 
 
 class CompletionRequest(Asking, kw_only=True):
-    """The body of `/v1/completions`; `prompt` is one problem, or several."""
+    """The body of `/v1/completions`. `prompt` is a text or a list of token ids, which the model goes on from
+    as they are, or several of them. `best_of` candidates are sampled for each, and the likeliest is given."""
 
-    prompt: str | Annotated[list[str], Meta(min_length=1, max_length=MOST_CHOICES)]
+    prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     echo: bool | None = None
+    best_of: Choices | None = None
     suffix: str | None = None
 
 

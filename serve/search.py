@@ -75,6 +75,7 @@ class Searcher:
             max_tokens=ask.max_tokens,
             step=self._settings.step,
             speculate=self._settings.speculate,
+            stop=ask.stop,
             schema=ask.schema,
             tools=ask.tools,
             tool_choice=ask.tool_choice,

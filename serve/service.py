@@ -13,6 +13,7 @@ from ..reasoning.solution import Solution
 from .keys import Caller
 from .line import Line
 from .metrics import ServerMetrics
+from .prompts import Prompts
 from .quota import Rates
 from .reading import Call
 from .search import Searcher, Watcher
@@ -50,6 +51,11 @@ class Service:
     def info(self) -> ModelInfo:
         """The served model."""
         return self._searcher.reasoner.models["policy"]
+
+    @property
+    def prompts(self) -> Prompts:
+        """The reader of raw prompts."""
+        return Prompts(self.info, sentences=self._searcher.reasoner.source.tasks_only)
 
     @asynccontextmanager
     async def turn(self, call: Call, caller: Caller) -> AsyncIterator[Spending]:
