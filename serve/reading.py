@@ -51,6 +51,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = AUTO
+    think: bool | None = None
     stop: tuple[str, ...] = ()
     echo: str = ""
 
@@ -248,6 +249,7 @@ def _call(
             seed=body.seed,
             sampling=sampling,
             max_tokens=body.max_tokens,
+            think=False if body.reasoning_effort == "none" else None,
             schema=schema,
             tools=tools,
             tool_choice=choice,

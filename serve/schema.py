@@ -73,7 +73,7 @@ class Asking(msgspec.Struct, kw_only=True):
     model: str
     strategy: str | dict[str, Any] | None = None
     budget: BudgetSpec | str | None = None
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     n: Choices | None = None
     seed: Seed | None = None
     stop: Stops | None = None

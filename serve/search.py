@@ -73,6 +73,7 @@ class Searcher:
             seed=ask.seed,
             sampling=ask.sampling,
             max_tokens=ask.max_tokens,
+            think=ask.think,
             step=self._settings.step,
             speculate=self._settings.speculate,
             stop=ask.stop,

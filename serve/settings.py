@@ -13,8 +13,15 @@ DEFAULT_STRATEGY = "best_of_n(n=16)"
 LIMITS = ("tokens", "flops", "seconds", "kv_tokens")
 """The limits of a budget that a ceiling may bound."""
 
-EFFORTS = {"low": 1_000, "medium": 4_000, "high": 16_000}
-"""Tokens of a request by its `reasoning_effort`."""
+EFFORTS = {
+    "none": 250,
+    "minimal": 250,
+    "low": 1_000,
+    "medium": 4_000,
+    "high": 16_000,
+    "xhigh": 64_000,
+}
+"""Tokens of a request by its `reasoning_effort`; with "none" the model is told not to think, too."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,22 +177,34 @@ def test_every_strategy_is_served_or_refused_with_its_reason(server: ServerThrea
 def test_a_body_that_is_too_large_is_refused(server: ServerThread) -> None:
     reply = chat(server, problem="1" * 70_000)
     assert reply.status_code == 413
+    assert "65536 bytes" in reply.json()["error"]["message"]
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_what_is_no_request_is_answered_in_the_same_shape(server: ServerThread) -> None:
-    url = f"{server.url}/v1/chat/completions"
-    replies = [
-        httpx.post(url, content=b"{", headers={"content-type": "application/json"}),
-        httpx.post(url, content=b"\xff\xfe", headers={"content-type": "application/json"}),
-        httpx.post(url, json=[]),
-        httpx.post(url, json={"model": 3}),
-        httpx.get(url),
-        httpx.get(f"{server.url}/nowhere"),
+    url, kind = f"{server.url}/v1/chat/completions", {"content-type": "application/json"}
+    asked = [
+        (httpx.post(url, content=b"{", headers=kind), 400, "truncated"),
+        (httpx.post(url, content=b"\xff\xfe", headers=kind), 400, "malformed"),
+        (httpx.post(url, content=b"", headers=kind), 400, "empty"),
+        (httpx.post(url, content=b"[" * 50_000, headers=kind), 400, "nested too deeply"),
+        (httpx.post(url, json=[]), 400, "object"),
+        (httpx.post(url, json={"model": 3}), 400, "model"),
+        (httpx.post(url, json={"model": "reference"}), 400, "`messages`"),
+        (httpx.post(url, data={"model": "reference"}), 400, "give JSON"),
+        (httpx.post(url, files={"file": b"x"}), 400, "give JSON"),
+        (httpx.get(url), 405, "the method here is POST"),
+        (httpx.post(f"{server.url}/healthz"), 405, "the method here is GET"),
+        (httpx.get(f"{server.url}/nowhere"), 404, "/docs lists"),
     ]
-    assert [reply.status_code for reply in replies] == [400, 400, 400, 400, 405, 404]
-    for reply in replies:
-        assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
+    for reply, status, said in asked:
+        assert reply.status_code == status
+        error = reply.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert said in error["message"]
+        assert "\n" not in error["message"]
+    assert [reply.headers["Allow"] for reply, status, _ in asked if status == 405] == ["POST", "GET"]
+    assert asked[6][0].json()["error"]["param"] == "messages"
 
 
 def test_metrics_tell_of_the_engine_and_the_server(server: ServerThread) -> None:

@@ -28,9 +28,16 @@ def read(settings: Settings | None = None, **body: Any) -> Call:
     return read_chat(request, settings or Settings(name="m", ceiling=CEILING), oracle_info())
 
 
-@pytest.mark.parametrize(("effort", "tokens"), [("low", 1000), ("medium", 4000), ("high", 16_000)])
+@pytest.mark.parametrize(
+    ("effort", "tokens"), [("none", 250), ("minimal", 250), ("low", 1000), ("medium", 4000), ("high", 16_000)]
+)
 def test_an_effort_is_so_many_tokens(effort: str, tokens: int) -> None:
     assert read(reasoning_effort=effort).asks[0].budget == Budget(tokens=tokens, seconds=60.0)
+
+
+def test_no_effort_is_no_thinking() -> None:
+    efforts = ("none", "minimal", None)
+    assert [read(reasoning_effort=effort).asks[0].think for effort in efforts] == [False, None, None]
 
 
 def test_an_effort_above_the_ceiling_gets_the_ceiling() -> None:
