@@ -52,6 +52,7 @@ class RunOptions(TypedDict, total=False):
     step: str | None
     speculate: str | None
     stop: Sequence[str]
+    prompt_logprobs: int | None
     schema: Mapping[str, Any] | None
     tools: Sequence[Tool]
     tool_choice: ToolChoice
@@ -95,6 +96,7 @@ class RunMaker:
         step: str | None = None,
         speculate: str | None = None,
         stop: Sequence[str] = (),
+        prompt_logprobs: int | None = None,
         schema: Mapping[str, Any] | None = None,
         tools: Sequence[Tool] = (),
         tool_choice: ToolChoice = AUTO,
@@ -157,6 +159,7 @@ class RunMaker:
             think=think,
             speculate=checked_speculate(speculate, backend),
             stop=stop,
+            prompt_logprobs=prompt_logprobs,
             schema=form,
             tools=box,
             namespace=namespace,

@@ -26,6 +26,7 @@ from .graph import SearchGraph
 from .kv import KvHolder, OwnedKv, Room
 from .ledger import Cap, Ledger
 from .settle import Rest, Settler
+from .written import Written
 
 if TYPE_CHECKING:
     from .tools.box import ToolBox
@@ -77,6 +78,7 @@ class Run:
         think: bool | None = None,
         speculate: Speculate | None = None,
         stop: Sequence[str] = (),
+        prompt_logprobs: int | None = None,
         schema: AnswerSchema | None = None,
         tools: "ToolBox | None" = None,
         namespace: str = "",
@@ -105,6 +107,9 @@ class Run:
         self.speculate = speculate
         self.stop = tuple(stop)
         """Texts that end an answer, and are no part of it."""
+        self.prompt_logprobs = prompt_logprobs
+        """Alternatives to tell with each token of the prompt, None where nobody asks for those tokens."""
+        self.prompt: Written | None = None
         self.schema = schema
         self.tools = tools
         self.grammar = schema or (tools.grammar if tools is not None else None)

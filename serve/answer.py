@@ -29,7 +29,7 @@ from .schema import (
     ToolCall,
 )
 from .stops import content_of
-from .telling import text_logprobs, token_logprobs
+from .telling import completion_logprobs, token_logprobs
 
 Finish = Literal["stop", "length", "tool_calls"]
 
@@ -90,7 +90,7 @@ class Reply:
         text, cut = content_of(solution, self.call.stops)
         told = None
         if self.call.logprobs is not None:
-            told = text_logprobs(token_logprobs(solution.written, self.info, len(text)))
+            told = completion_logprobs(solution, self.info, len(text))
         return TextChoice(
             index=index,
             text=self.call.asks[index].echo + text,
@@ -111,6 +111,8 @@ def finish_of(solution: Solution, *, cut: bool) -> Finish:
     if cut:
         return "stop"
     written = solution.written
+    if not solution.candidates:
+        return "length"
     unanswered = bool(written.tokens) and written.conclusion_start == len(written.tokens)
     return "length" if unanswered or written.stop in _CUT else "stop"
 

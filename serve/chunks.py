@@ -10,7 +10,7 @@ from ..reasoning.solution import Solution
 from .answer import Reply, calls_of, finish_of, report_of, usage_of
 from .deltas import Delta
 from .stops import content_of
-from .telling import text_logprobs, token_logprobs
+from .telling import completion_logprobs, token_logprobs
 
 
 class _End(NamedTuple):
@@ -127,8 +127,7 @@ class TextChunks(Chunks):
         end = self._end(solution)
         told = None
         if self._reply.call.logprobs is not None:
-            tokens = token_logprobs(solution.written, self._reply.info, end.length)
-            told = msgspec.to_builtins(text_logprobs(tokens))
+            told = msgspec.to_builtins(completion_logprobs(solution, self._reply.info, end.length))
         return self._choice(index, "", finish_reason=end.finish, logprobs=told, search=end.report)
 
     def _choice(self, index: int, text: str, **more: Any) -> dict[str, Any]:

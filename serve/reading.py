@@ -13,6 +13,7 @@ from ..reasoning.tools.choice import AUTO, ToolChoice
 from ..reasoning.tools.tool import Tool
 from ..strategies.base import Strategy
 from ..strategies.grammar import parse_strategy
+from ..strategies.greedy import Greedy
 from ..verifiers.calls import format_call, format_value
 from ..verifiers.problem import Problem
 from .errors import ApiError, bad_request
@@ -39,7 +40,8 @@ _DIVIDED = ("tokens", "flops", "answer_reserve")
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One search of a request: choice `index` of it. `stop`: what ends each candidate. `echo`: the prompt,
-    where the client wants it before the completion."""
+    where the client wants it before the completion, `echoed` the alternatives to tell with each of its
+    tokens."""
 
     index: int
     problem: Problem
@@ -54,6 +56,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     think: bool | None = None
     stop: tuple[str, ...] = ()
     echo: str = ""
+    echoed: int | None = None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +97,15 @@ def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo
             param="suffix",
             code="unsupported_parameter",
         )
-    if body.echo and body.logprobs is not None:
-        raise bad_request("echo: no log-probabilities of a prompt are known; leave one out", param="echo")
     read = prompts.read(body.prompt)
+    echoed = body.logprobs if body.echo else None
+    if (echoed is not None or body.max_tokens == 0) and any(one.problem.prompt is None for one in read):
+        raise bad_request(
+            "prompt: this model puts a text in a form of its own; give token ids to have them scored",
+            param="prompt",
+        )
+    if body.max_tokens == 0 and not body.echo:
+        raise bad_request("max_tokens: 0 leaves nothing to write; give echo too, or more", param="max_tokens")
     asked = body
     if body.best_of is not None:
         asked = msgspec.structs.replace(body, strategy=_best_of(body, settings))
@@ -105,7 +114,10 @@ def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo
         msgspec.structs.replace(
             ask,
             echo=read[ask.index // call.choices].text if body.echo else "",
+            echoed=echoed,
             stop=call.stops if ask.problem.prompt is not None else (),
+            strategy=Greedy() if body.max_tokens == 0 else ask.strategy,
+            think=False if body.max_tokens == 0 else ask.think,
         )
         for ask in call.asks
     )

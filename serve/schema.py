@@ -185,6 +185,7 @@ class CompletionRequest(Asking, kw_only=True):
     as they are, or several of them. `best_of` candidates are sampled for each, and the likeliest is given."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     echo: bool | None = None
     best_of: Choices | None = None
@@ -295,11 +296,11 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 class TextLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """The log-probabilities of a completion, one entry of each list per token; `text_offset` counts
-    characters."""
+    characters. The first token of an echoed prompt has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

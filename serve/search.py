@@ -8,7 +8,7 @@ import anyio
 from ..reasoning.events import Event
 from ..reasoning.reasoner import Reasoner
 from ..reasoning.solution import Reason, Solution
-from .errors import ApiError
+from .errors import ApiError, bad_request
 from .reading import Ask
 from .settings import Settings
 
@@ -77,6 +77,7 @@ class Searcher:
             step=self._settings.step,
             speculate=self._settings.speculate,
             stop=ask.stop,
+            prompt_logprobs=ask.echoed,
             schema=ask.schema,
             tools=ask.tools,
             tool_choice=ask.tool_choice,
@@ -84,6 +85,8 @@ class Searcher:
             on_event=tell if watchers else None,
             deltas=deltas,
         )
+        if ask.echoed is not None and solution.prompt is None:
+            raise bad_request("echo: the budget does not cover the prompt's log-probabilities; give more")
         if solution.reason is Reason.FAILED:
             raise ApiError(500, "the search failed", kind="server_error", code="search_failed")
         return solution

@@ -1,8 +1,11 @@
 """Log-probabilities of an answer's tokens, as both endpoints tell them."""
 
+from collections.abc import Sequence
+
 from ..engine.protocol import ModelInfo
 from ..engine.sampling.detail import Alternatives
 from ..engine.text.detokenize import Detokenizer
+from ..reasoning.solution import Solution
 from ..reasoning.written import Written
 from .schema import TextLogprobs, TokenLogprob, TopLogprob
 
@@ -31,8 +34,42 @@ def token_logprobs(written: Written, info: ModelInfo, length: int) -> list[Token
     return told
 
 
-def text_logprobs(tokens: list[TokenLogprob]) -> TextLogprobs:
-    """The same in the lists of the older endpoint, which tells of each token itself too."""
+def prompt_logprobs(prompt: Written | None, info: ModelInfo) -> list[TokenLogprob]:
+    """The tokens of a prompt that was scored; none of one that was not."""
+    if prompt is None:
+        return []
+    detokenizer = Detokenizer(info.tokenizer)
+    known = zip(prompt.tokens, prompt.logprobs, prompt.alternatives, strict=True)
+    told = [
+        _told(detokenizer.push(token), logprob, _leading(others, info)) for token, logprob, others in known
+    ]
+    last = told[-1]
+    return [*told[:-1], _told(last.token + detokenizer.flush(), last.logprob, last.top_logprobs)]
+
+
+def completion_logprobs(solution: Solution, info: ModelInfo, length: int) -> TextLogprobs:
+    """The tokens of a completion's first `length` characters, behind those of its prompt where that was
+    scored. There the token that ends the completion stands last: who scores prompts counts what was written.
+    """
+    written, prompt = solution.written, prompt_logprobs(solution.prompt, info)
+    tokens = token_logprobs(written, info, length)
+    if prompt and written.tokens and written.tokens[-1] in info.profile.stop_ids:
+        others = _leading(written.alternatives[-1], info)
+        tokens.append(_told(info.tokenizer.decode(written.tokens[-1:]), written.logprobs[-1], others))
+    return text_logprobs(tokens, prompt)
+
+
+def text_logprobs(tokens: list[TokenLogprob], prompt: Sequence[TokenLogprob] = ()) -> TextLogprobs:
+    """The same in the lists of the older endpoint, which tells of each token itself too, behind those of the
+    prompt. Its first token has no log-probability."""
+    tokens = [*prompt, *tokens]
+    found = _lists(tokens)
+    if prompt:
+        found.token_logprobs[0] = found.top_logprobs[0] = None
+    return found
+
+
+def _lists(tokens: Sequence[TokenLogprob]) -> TextLogprobs:
     offsets: list[int] = []
     characters = 0
     for token in tokens:
@@ -41,9 +78,17 @@ def text_logprobs(tokens: list[TokenLogprob]) -> TextLogprobs:
     return TextLogprobs(
         tokens=[token.token for token in tokens],
         token_logprobs=[token.logprob for token in tokens],
-        top_logprobs=[{one.token: one.logprob for one in (*token.top_logprobs, token)} for token in tokens],
+        top_logprobs=[_by_text(token) for token in tokens],
         text_offset=offsets,
     )
+
+
+def _by_text(token: TokenLogprob) -> dict[str, float] | None:
+    """The likeliest tokens and the one that stands there; the likeliest of those that have one text."""
+    found: dict[str, float] = {}
+    for one in (*token.top_logprobs, token):
+        found[one.token] = max(one.logprob, found.get(one.token, IMPOSSIBLE))
+    return found
 
 
 def _leading(others: Alternatives | None, info: ModelInfo) -> list[TopLogprob]:

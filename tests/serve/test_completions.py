@@ -109,6 +109,55 @@ def test_an_echo_stands_before_the_text(client: openai.OpenAI) -> None:
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == PROMPT + text
 
 
+@pytest.mark.parametrize("max_tokens", [0, 1, 4])
+def test_an_echo_with_logprobs_scores_the_prompt(
+    tiny: "ServerThread", client: openai.OpenAI, max_tokens: int
+) -> None:
+    reply = ask(client, [PROMPT, "x"], echo=True, logprobs=2, max_tokens=max_tokens)
+    found, expected = reply.choices[0].logprobs, likelihoods(tiny, PROMPT)
+    count = len(PROMPT)
+    assert "".join(found.tokens[:count]) == PROMPT
+    assert found.token_logprobs[0] is None
+    assert found.top_logprobs[0] is None
+    assert found.token_logprobs[1:count] == pytest.approx([row[ord_] for row, ord_ in expected], abs=1e-3)
+    leading = [max(top.values()) for top in found.top_logprobs[1:count]]
+    assert leading == pytest.approx([float(row.max()) for row, _ in expected], abs=1e-3)
+    assert len(found.tokens) <= count + max_tokens
+    assert max_tokens or reply.choices[0].text == PROMPT
+    assert max_tokens or reply.usage.completion_tokens == 0
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.choices[1].logprobs.token_logprobs[0] is None
+
+
+def likelihoods(server: "ServerThread", text: str) -> list[tuple[Any, int]]:
+    """transformers' log-probabilities of each place of the text but the first, and the id that stands
+    there."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    info = server.reasoner.models["policy"]
+    ids = info.tokenizer.encode(text)
+    model = AutoModelForCausalLM.from_pretrained(info.source)
+    with torch.no_grad():
+        rows = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+    return [(row.numpy(), token) for row, token in zip(rows, ids[1:], strict=False)]
+
+
+def test_an_end_token_counts_where_the_prompt_is_scored(tiny: "ServerThread", client: openai.OpenAI) -> None:
+    (end, *_) = tiny.reasoner.models["policy"].profile.stop_ids
+    options: Any = {"echo": True, "logprobs": 1, "max_tokens": 1, "logit_bias": {str(end): 100}}
+    choice = ask(client, **options).choices[0]
+    assert choice.text == PROMPT
+    assert len(choice.logprobs.tokens) == len(PROMPT) + 1
+    (chunk,) = [c.choices[0] for c in ask(client, stream=True, **options) if c.choices[0].logprobs]
+    assert chunk.logprobs.tokens == choice.logprobs.tokens
+
+
+def test_a_budget_that_does_not_cover_the_prompt_says_so(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="does not cover"):
+        ask(client, echo=True, logprobs=1, extra_body={"budget": {"flops": 1000}})
+
+
 def test_best_of_is_the_likeliest_of_so_many(client: openai.OpenAI) -> None:
     report = ask(client, strategy="", best_of=3).choices[0].search
     assert (report["strategy"]["n"], report["candidates"]) == (3, 3)
@@ -129,6 +178,7 @@ def test_best_of_is_the_likeliest_of_so_many(client: openai.OpenAI) -> None:
         ({"prompt": ["a"] * 65}, "at most 64"),
         ({"prompt": "a" * 300}, "context"),
         ({"best_of": 2}, "one of the two"),
+        ({"max_tokens": 0}, "give echo too"),
         ({"best_of": 2, "n": 2, "strategy": ""}, "best_of: with n=1"),
         ({"logprobs": 6}, "logprobs"),
     ],
@@ -155,3 +205,7 @@ def test_a_model_of_tasks_reads_their_sentences_as_text_and_anything_as_ids(serv
         assert sentence.text == raw.text == "28"
         with pytest.raises(openai.BadRequestError, match="cannot read"):
             client.completions.create(prompt=PROMPT, **options)
+        with pytest.raises(openai.BadRequestError, match="give token ids"):
+            client.completions.create(prompt=IDS_OF_A_SUM, echo=True, logprobs=1, **options)
+        scored = client.completions.create(prompt=ids, echo=True, logprobs=1, max_tokens=0, **options)
+        assert len(scored.choices[0].logprobs.tokens) == len(ids)

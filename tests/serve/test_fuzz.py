@@ -72,8 +72,6 @@ def readable(case: Any) -> None:
         }
     if body.get("best_of") is not None:
         body["model"] = "reference"
-    if body.get("echo"):
-        body.pop("logprobs", None)
     case.body = body
 
 
