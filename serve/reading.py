@@ -20,20 +20,17 @@ from .errors import ApiError, bad_request
 from .messages import read_messages
 from .prompts import Prompts
 from .schema import (
-    AllowedChoice,
     Asking,
     BudgetSpec,
     ChatRequest,
     CompletionRequest,
-    NamedChoice,
     ResponseFormat,
 )
 from .settings import EFFORTS, LIMITS, Settings
+from .tools import read_choice, read_tools
 
 LONGEST_STRATEGY = 4000
 """Characters of a strategy's text."""
-
-_NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 _DIVIDED = ("tokens", "flops", "answer_reserve")
 
@@ -141,43 +138,6 @@ def read_format(form: ResponseFormat | None) -> dict[str, Any] | None:
     if form.json_schema is None:
         raise bad_request("response_format: json_schema is missing", param="response_format")
     return form.json_schema.schema
-
-
-def read_tools(body: ChatRequest) -> tuple[Tool, ...]:
-    """The tools that the client runs. Raises `ApiError`."""
-    if not body.tools or body.tool_choice == "none":
-        return ()
-    functions = [tool.function for tool in body.tools]
-    return tuple(
-        Tool(
-            name=function.name,
-            description=function.description or "",
-            parameters=function.parameters or _NO_PARAMETERS,
-        )
-        for function in functions
-    )
-
-
-def read_choice(body: ChatRequest) -> ToolChoice:
-    """Which calls the client wants. Raises `ApiError`."""
-    wanted, parallel = body.tool_choice, body.parallel_tool_calls is not False
-    if wanted in (None, "auto", "none"):
-        return ToolChoice(parallel=parallel)
-    if wanted == "required":
-        return ToolChoice(required=True, parallel=parallel)
-    try:
-        named = msgspec.convert(wanted, NamedChoice | AllowedChoice)
-    except msgspec.ValidationError:
-        raise bad_request(
-            'tool_choice: give "auto", "none", "required", or an object of type "function" or '
-            '"allowed_tools" as the OpenAI API has them',
-            param="tool_choice",
-        ) from None
-    if isinstance(named, NamedChoice):
-        return ToolChoice(required=True, names=(named.function.name,), parallel=parallel)
-    allowed = named.allowed_tools
-    names = tuple(tool.function.name for tool in allowed.tools)
-    return ToolChoice(required=allowed.mode == "required", names=names, parallel=parallel)
 
 
 def read_model(name: str, settings: Settings) -> str | None:

@@ -101,7 +101,8 @@ def chat_once(backend: Backend, path: str = "/v1/chat/completions", **body: Any)
 
     async def ask() -> Any:
         async with Reasoner.over(backend) as reasoner:
-            transport = httpx.ASGITransport(make_app(Service(reasoner, settings_for(name="m"))))
+            app: Any = make_app(Service(reasoner, settings_for(name="m")))
+            transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
                 usual = {"model": "m", "messages": [{"role": "user", "content": "task"}], "seed": 1}
                 reply = await client.post(path, json=usual | body)
