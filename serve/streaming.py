@@ -73,6 +73,8 @@ class Feed:
             events, self._events = self._events, []
             if part := b"".join(self._of_event(index, event) for index, event in events):
                 yield part
+            if self._events:  # they came while the part was read
+                continue
             if self._failure is not None:
                 yield self._frame({"error": msgspec.to_builtins(as_api_error(self._failure).detail)}) + DONE
                 return
