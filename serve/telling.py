@@ -34,37 +34,35 @@ def token_logprobs(written: Written, info: ModelInfo, length: int) -> list[Token
     return told
 
 
-def prompt_logprobs(prompt: Written | None, info: ModelInfo) -> list[TokenLogprob]:
-    """The tokens of a prompt that was scored; none of one that was not."""
-    if prompt is None:
-        return []
-    detokenizer = Detokenizer(info.tokenizer)
-    known = zip(prompt.tokens, prompt.logprobs, prompt.alternatives, strict=True)
-    told = [
-        _told(detokenizer.push(token), logprob, _leading(others, info)) for token, logprob, others in known
-    ]
-    last = told[-1]
-    return [*told[:-1], _told(last.token + detokenizer.flush(), last.logprob, last.top_logprobs)]
-
-
 def completion_logprobs(solution: Solution, info: ModelInfo, length: int) -> TextLogprobs:
-    """The tokens of a completion's first `length` characters, behind those of its prompt where that was
-    scored. There the token that ends the completion stands last: who scores prompts counts what was written.
-    """
-    written, prompt = solution.written, prompt_logprobs(solution.prompt, info)
-    tokens = token_logprobs(written, info, length)
-    if prompt and written.tokens and written.tokens[-1] in info.profile.stop_ids:
-        others = _leading(written.alternatives[-1], info)
-        tokens.append(_told(info.tokenizer.decode(written.tokens[-1:]), written.logprobs[-1], others))
-    return text_logprobs(tokens, prompt)
+    """The tokens of a completion's first `length` characters. Where its prompt was scored, each token of
+    both, those without text and the end's with them: who scores prompts counts what was written."""
+    written = solution.written
+    if solution.prompt is None:
+        return text_logprobs(token_logprobs(written, info, length))
+    start = written.conclusion_start
+    return text_logprobs([*_each(solution.prompt, info), *_each(written, info, start)], echoed=True)
 
 
-def text_logprobs(tokens: list[TokenLogprob], prompt: Sequence[TokenLogprob] = ()) -> TextLogprobs:
-    """The same in the lists of the older endpoint, which tells of each token itself too, behind those of the
-    prompt. Its first token has no log-probability."""
-    tokens = [*prompt, *tokens]
+def _each(written: Written, info: ModelInfo, start: int = 0) -> list[TokenLogprob]:
+    """All tokens from `start` on; their texts, joined, are the whole text."""
+    detokenizer = Detokenizer(info.tokenizer, written.tokens[:start])
+    known = zip(written.tokens, written.logprobs, written.alternatives, strict=True)
+    told = [
+        _told(detokenizer.push(token), logprob, _leading(others, info))
+        for token, logprob, others in list(known)[start:]
+    ]
+    if told and (rest := detokenizer.flush()):
+        last = told[-1]
+        told[-1] = _told(last.token + rest, last.logprob, last.top_logprobs)
+    return told
+
+
+def text_logprobs(tokens: list[TokenLogprob], *, echoed: bool = False) -> TextLogprobs:
+    """The same in the lists of the older endpoint, which tells of each token itself too. The first token of
+    an `echoed` prompt has no log-probability."""
     found = _lists(tokens)
-    if prompt:
+    if echoed:
         found.token_logprobs[0] = found.top_logprobs[0] = None
     return found
 
