@@ -8,9 +8,10 @@ the order of their calls before the next step is planned. `extend` and `score` w
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import NewType, Protocol, runtime_checkable
+from typing import Annotated, NewType, Protocol, runtime_checkable
 
 import msgspec
+from msgspec import Meta
 
 from .checked import Checked
 from .drafting.params import Speculate
@@ -200,22 +201,25 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 class ScoreParams(Checked, frozen=True, kw_only=True):
     """What to score on a sequence: reward-head values at positions `reward_at`, and the log-probabilities of
-    its own tokens at positions `logprobs_from <= p < len(tokens)`. `order` and `priority` as in
-    `ExtendParams`. Raises `UsageError` for a value of another type.
+    its own tokens at positions `logprobs_from <= p < len(tokens)`, with the `top_logprobs` likeliest ones in
+    each place. `order` and `priority` as in `ExtendParams`. Raises `UsageError` for a value of another type.
     """
 
     reward_at: tuple[int, ...] = ()
     logprobs_from: int | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=1000)] = 0
     order: tuple[int, ...] = ()
     priority: int = 0
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """`rewards`: one sigmoid value in [0, 1] per asked position; `logprobs`: one per asked token.
-    `refused` is true when the meter did not cover the rows; both are then empty."""
+    """`rewards`: one sigmoid value in [0, 1] per asked position; `logprobs`: one per asked token, and
+    `alternatives` beside each where `ScoreParams.top_logprobs` asked for them. `refused` is true when the
+    meter did not cover the rows; all are then empty."""
 
     rewards: tuple[float, ...] = ()
     logprobs: tuple[float, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
     refused: bool = False
 
 

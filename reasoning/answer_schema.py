@@ -1,4 +1,4 @@
-"""The form that a caller wants the answer phase in: JSON of a schema."""
+"""The form that a caller wants the answer phase in: a grammar, JSON of a schema above all."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,12 @@ INSTRUCTION = "Reason step by step, and give your final answer as JSON of this s
 """The system message of a model that would otherwise be asked for a box."""
 
 
-class AnswerSchema:
-    """Constrains the answer phase of the branches of one run, and reads what stands there. What a verifier
-    asks a model is not constrained."""
+class AnswerGrammar:
+    """Constrains the answer phase of the branches of one run. What a verifier asks a model is not
+    constrained."""
 
-    def __init__(self, schema: Mapping[str, Any], grammar: Grammar) -> None:
-        self.schema = schema
+    def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
-
-    @property
-    def instruction(self) -> str:
-        """What to tell a model that is used to another form."""
-        return INSTRUCTION.format(json.dumps(self.schema))
 
     def constraint(self, branch: "SearchBranch") -> Constraint | None:
         """Of the next tokens of a branch; None while it thinks, and where another model began it."""
@@ -43,15 +37,33 @@ class AnswerSchema:
         return constraint.grammar.fits([*written, *tokens])
 
 
+class AnswerSchema(AnswerGrammar):
+    """The grammar of a JSON schema."""
+
+    def __init__(self, schema: Mapping[str, Any], grammar: Grammar) -> None:
+        super().__init__(grammar)
+        self.schema = schema
+
+    @property
+    def instruction(self) -> str:
+        """What to tell a model that is used to another form."""
+        return INSTRUCTION.format(json.dumps(self.schema))
+
+
 def open_schema(schema: Mapping[str, Any] | None, backend: Backend) -> AnswerSchema | None:
     """The schema compiled for the policy. Raises `UsageError` and `CapabilityError` in one line."""
     if schema is None:
         return None
-    if not backend.capabilities.constrains:
-        raise CapabilityError("schema: this engine cannot constrain what a model writes; leave it out")
+    check_constrains("schema", backend)
     info = backend.models["policy"]
     grammar = json_grammar(schema, info.tokenizer, info.profile.stop_ids, info.vocab_size)
     return AnswerSchema(schema, grammar)
+
+
+def check_constrains(option: str, backend: Backend) -> None:
+    """Raises `CapabilityError` where the engine cannot keep an answer to a grammar."""
+    if not backend.capabilities.constrains:
+        raise CapabilityError(f"{option}: this engine cannot constrain what a model writes; leave it out")
 
 
 def json_answer(text: str) -> str:

@@ -172,6 +172,8 @@ class SearchBranch:
         text = self.conclusion
         if not text:
             return None
+        if self.run.tools is not None and self.run.tools.required and not self.aside:
+            return None
         if self.run.schema is not None and not self.aside:
             return json_answer(text) if self.closed else None
         task = self.run.problem.task
@@ -224,6 +226,8 @@ class SearchBranch:
             model = self.model
         with self._at_work(), self.run.until_closed():
             sampling = self.run.telling(sampling or self.run.sampling)
+            if self.model == self.run.policy and not self.aside:
+                sampling = self.run.biased(sampling)
             leg = Leg(sampling, model, tuple(stop), for_model(method, model))
             return await extend_branch(self, until, max_tokens, leg)
 

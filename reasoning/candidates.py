@@ -20,6 +20,10 @@ class Offer:
         self.conclusion = branch.conclusion
         self.written: Written = written_on(branch)
         self.calls = branch.calls
+        tools = branch.run.tools
+        self.said = self.conclusion
+        if tools is not None and (self.calls or tools.required):  # without them: the begin of a call
+            self.said = tools.format.said(self.conclusion) if self.calls else ""
         self.path = branch.path
         self.rounds = 0
         """Rounds of a tournament that it survived."""

@@ -140,14 +140,15 @@ async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -
         node = branch.trail.begin(branch, "step")
     track = Track(branch, branch.trail.nodes[:-1], node)
     meter = BranchMeter(run, ticket, track, caps_in_force(), answering=branch.draws_on_reserve)
-    constraint = None if run.schema is None else run.schema.constraint(branch)
-    if constraint is not None and until is Until.ANSWER:
-        until = Until.END  # its own end is the answer's: a box inside a string is none
+    constraint = None if run.grammar is None else run.grammar.constraint(branch)
+    if until is Until.ANSWER and (constraint is not None or run.problem.prompt is not None):
+        until = Until.END  # its own end is the answer's: a box inside a string, or a raw text, is none
     tools = run.tools if run.tools is not None and run.tools.serves(branch) else None
+    ends = run.stop if branch.draws_on_reserve and branch.model == run.policy else ()
     rule = StopRule(
         until=until,
         eos_ids=run.models[leg.model].profile.stop_ids | (tools.eos_ids if tools else frozenset()),
-        strings=leg.strings + (tools.strings if tools else ()),
+        strings=leg.strings + (tools.strings if tools else ()) + ends,
         mark=run.step_mark,
         tokens_per_step=run.tokens_per_step,
     )
@@ -168,7 +169,10 @@ async def _request(branch: "SearchBranch", until: Until, limit: int, leg: Leg) -
         _abandon(branch, ticket, node, error)
         raise
     run.touch()
-    return _take(branch, extension, track, leg.model, phase)
+    step = _take(branch, extension, track, leg.model, phase)
+    if step.stop is Stop.STOP and ends and rule.strings == ends:
+        _close(branch)
+    return step
 
 
 def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseException) -> None:
@@ -185,6 +189,13 @@ def _abandon(branch: "SearchBranch", ticket: Ticket, node: Node, error: BaseExce
     branch.prune(reason)
 
 
+def _close(branch: "SearchBranch") -> None:
+    """What stands there is a whole candidate."""
+    branch.closed = True
+    if branch.live:
+        branch.trail.nodes[-1].state = NodeState.FINISHED
+
+
 def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str, phase: str) -> Step:
     """Put the engine's result on the branch: tokens, steps, phase. `phase` is the one that wrote them."""
     run = branch.run
@@ -199,9 +210,8 @@ def _take(branch: "SearchBranch", extension: Extension, track: Track, model: str
     branch.generated_on(model)
     if extension.stop is Stop.THINK_END:
         branch.phases.answer_start = len(branch.tokens)
-    branch.closed = extension.stop in (Stop.EOS, Stop.ANSWER)
-    if branch.closed and branch.live:
-        branch.trail.nodes[-1].state = NodeState.FINISHED
+    if extension.stop in (Stop.EOS, Stop.ANSWER):
+        _close(branch)
     branch.told.settle(phase)
     branch.emit_steps(steps)
     return Step(

@@ -63,13 +63,14 @@ def _check_content(branch: "SearchBranch", tokens: tuple[int, ...]) -> None:
         raise UsageError(
             f"append of {len(tokens)} tokens to branch {branch.id}: its context has room for {branch.room}"
         )
-    schema, size = branch.run.schema, branch.run.models[branch.model].vocab_size
+    grammar, size = branch.run.grammar, branch.run.models[branch.model].vocab_size
     for token in tokens:
         if not 0 <= token < size:
             raise UsageError(
                 f"append of token {token} to branch {branch.id}: the ids of {branch.model} end at {size - 1}"
             )
-    if schema is not None and not schema.takes(branch, tokens):
+    if grammar is not None and not grammar.takes(branch, tokens):
+        form = "schema" if branch.run.schema is not None else "tool_choice"
         raise UsageError(
-            f"append of {len(tokens)} tokens to branch {branch.id}: the answer would not fit its schema"
+            f"append of {len(tokens)} tokens to branch {branch.id}: the answer would not fit its {form}"
         )

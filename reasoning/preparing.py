@@ -23,7 +23,7 @@ from .pairing import (
     choose_step_verifier,
     choose_verifier,
 )
-from .prompting import Prompt, make_prompt, read_problem
+from .prompting import Prompt, make_prompt, opens_thought, read_problem
 from .run import Run
 from .settle import Settler
 from .shared import check_limits
@@ -31,6 +31,7 @@ from .source import ModelSource
 from .speculating import checked_speculate
 from .stepping import parse_step
 from .tools.box import open_tools
+from .tools.choice import AUTO, ToolChoice
 from .tools.tool import Tool
 
 DEFAULT_BUDGET = Budget(tokens=16384)
@@ -51,8 +52,11 @@ class RunOptions(TypedDict, total=False):
     max_tokens: int | None
     step: str | None
     speculate: str | None
+    stop: Sequence[str]
+    prompt_logprobs: int | None
     schema: Mapping[str, Any] | None
     tools: Sequence[Tool]
+    tool_choice: ToolChoice
     namespace: str
     tenant: str | None
     priority: int
@@ -92,8 +96,11 @@ class RunMaker:
         max_tokens: int | None = None,
         step: str | None = None,
         speculate: str | None = None,
+        stop: Sequence[str] = (),
+        prompt_logprobs: int | None = None,
         schema: Mapping[str, Any] | None = None,
         tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = AUTO,
         namespace: str = "",
         tenant: str | None = None,
         priority: int = 0,
@@ -107,11 +114,19 @@ class RunMaker:
         """
         backend = self._backend
         info = backend.models["policy"]
-        form, box = open_schema(schema, backend), open_tools(tools, info, constrained=schema is not None)
+        form = open_schema(schema, backend)
+        box = open_tools(tools, tool_choice, backend, constrained=form is not None)
         if isinstance(problem, str):
             problem = Problem(text=problem, id=problem_id, system=system)
+        elif system is not None or (problem_id and isinstance(problem, Problem)):
+            name, value = ("problem_id", problem_id) if system is None else ("system", system)
+            raise UsageError(
+                f"{name}={value[:60]!r} beside a problem that is no text: give it as a field of a Problem"
+            )
         if isinstance(problem, Problem):
             problem = read_problem(problem, self._source)
+            if problem.prompt is not None and think is None and not opens_thought(problem.prompt, info):
+                think = False
             prompt = make_prompt(
                 problem, self._source, info, think=think, form=form and form.instruction, tools=box
             )
@@ -129,7 +144,8 @@ class RunMaker:
             check_verifier(chosen, backend, oracle=oracle)
         check_reads(chosen, self._source, backend)
         check_budget(budget, backend)
-        check_limits("option", max_tokens=max_tokens)
+        if prompt_logprobs is None or max_tokens != 0:  # a prompt can be scored and nothing written
+            check_limits("option", max_tokens=max_tokens)
         sampling = sampling or info.sampling
         if temperature is not None:
             sampling = msgspec.structs.replace(sampling, temperature=_checked_temperature(temperature))
@@ -150,6 +166,8 @@ class RunMaker:
             max_tokens=max_tokens,
             think=think,
             speculate=checked_speculate(speculate, backend),
+            stop=stop,
+            prompt_logprobs=prompt_logprobs,
             schema=form,
             tools=box,
             namespace=namespace,

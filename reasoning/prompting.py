@@ -1,5 +1,6 @@
 """From a problem's text to the prompt of a model."""
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from ..engine.errors import CapacityError, UsageError
 from ..engine.plugins import registered
 from ..engine.protocol import ModelInfo
-from ..engine.text.tokenizer import Message
+from ..engine.text.tokenizer import HfTokenizer, Message
 from ..verifiers.nearest import shown
 from ..verifiers.problem import Problem, Task
 from .source import ModelSource
@@ -16,6 +17,9 @@ from .tools.box import ToolBox
 BOXED = "Reason step by step, and put your final answer within \\boxed{}."
 
 TASKS = "branchwise.tasks"
+
+_OPENING = 16
+"""Tokens at the end of a prompt that may hold the marker: more than any has."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -41,6 +45,8 @@ def _is_registered(task: Task | None) -> bool:
 
 def read_problem(problem: Problem, source: ModelSource) -> Problem:
     """Bind the task of a family that reads nothing else. Raises `UsageError` for text that it cannot read."""
+    if problem.prompt is not None:
+        return problem
     if not problem.text.strip():
         raise UsageError("empty problem: give the text of the problem to solve")
     _check_text("problem", problem.text)
@@ -82,6 +88,8 @@ def make_prompt(
     Raises `CapacityError` where it leaves no room in the context.
     """
     notes: list[str] = []
+    if problem.prompt is not None:
+        return Prompt(_fitting(list(problem.prompt), info))
     if source.tasks_only and problem.task is not None:
         if problem.system is not None:
             notes.append(f"the model {source.name} reads no system message: it was ignored")
@@ -93,13 +101,33 @@ def make_prompt(
     tokens = tools.chat(messages, info, think=think) if tools else info.tokenizer.chat(messages, think=think)
     if think is False and info.profile.think_end is not None:
         tokens = _without_thinking(tokens, info)
+    return Prompt(_fitting(tokens, info), tuple(notes))
+
+
+def _fitting(tokens: Sequence[int], info: ModelInfo) -> tuple[int, ...]:
+    """The prompt, where it leaves room to answer."""
     if len(tokens) >= info.max_model_len:
         raise CapacityError(
             f"prompt of {len(tokens)} tokens: the context of model {info.source!r} holds "
             f"{info.max_model_len}, at least one of them for the answer; give a shorter problem, or a larger "
             "--max-model-len where the model can"
         )
-    return Prompt(tuple(tokens), tuple(notes))
+    return tuple(tokens)
+
+
+def document(text: str, info: ModelInfo) -> tuple[int, ...]:
+    """Token ids of a text that the model is to go on from as it stands. Raises `UsageError`."""
+    _check_text("prompt", text)
+    tokenizer = info.tokenizer
+    found = tokenizer.encode_document(text) if isinstance(tokenizer, HfTokenizer) else tokenizer.encode(text)
+    return tuple(found)
+
+
+def opens_thought(prompt: Sequence[int], info: ModelInfo) -> bool:
+    """Whether a model that goes on from this prompt thinks before it answers: it ends with the marker that
+    begins a thought, or the model needs none."""
+    start = info.profile.think_start
+    return start is None or info.tokenizer.decode(prompt[-_OPENING:]).rstrip().endswith(start.rstrip())
 
 
 def next_prefix(problem: Problem, source: ModelSource, info: ModelInfo) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ async def read_scores(
     *,
     reward_at: tuple[int, ...] = (),
     logprobs_from: int | None = None,
+    top_logprobs: int = 0,
 ) -> Scores:
     """Scores of the branch under `model`, at absolute positions of its mirror there. Refused scores are
     empty. The caller says `run.outside` for the wait."""
@@ -33,7 +34,11 @@ async def read_scores(
     track = Track(branch, nodes, closed_end, starts)
     meter = BranchMeter(run, ticket, track, caps_in_force(), answering=True)
     params = ScoreParams(
-        reward_at=reward_at, logprobs_from=logprobs_from, order=branch.path, priority=run.priority
+        reward_at=reward_at,
+        logprobs_from=logprobs_from,
+        top_logprobs=top_logprobs,
+        order=branch.path,
+        priority=run.priority,
     )
     try:
         scores = await run.backend.score(mirror.seq, params, meter)

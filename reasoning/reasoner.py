@@ -108,9 +108,12 @@ class Reasoner:
         the text) tells problems of one run apart. `system` message, `think`; `sampling`: instead of the
         model's own; `temperature`; `max_tokens` of a candidate. `step` is "mark:TEXT" or "tokens:N".
         `speculate` is "ngram(k=4)", "suffix(k=8)" or "draft(k=4)": another speed, the same solution, unless
-        it says `verify=ratio`. `schema`: the answer phase is JSON of this schema, and a complete `answer` is
-        that JSON, keys sorted (extra `structured`). `tools`: what chains may call while they are written;
-        each result is appended to its branch and charged.
+        it says `verify=ratio`. `stop`: texts that end an answer and are no part of it.
+        `prompt_logprobs`: `solution.prompt` has the prompt's tokens, with so many alternatives each.
+        `schema`: the answer phase is JSON of this schema, and a complete `answer` is that JSON, keys sorted
+        (extra `structured`). `tools`: what chains may call while they are written; each result is appended to
+        its branch and charged. `tool_choice`: which of them, and whether a call must come (of tools that the
+        caller runs).
 
         `namespace`: no KV is shared with another one. Rows of the engine are shared fairly between tenants:
         the `tenant`, else the namespace; within one, a higher `priority` goes first. `on_event` is called

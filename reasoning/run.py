@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from .graph import SearchGraph
 from .kv import KvHolder, OwnedKv, Room
 from .ledger import Cap, Ledger
 from .settle import Rest, Settler
+from .written import Written
 
 if TYPE_CHECKING:
     from .tools.box import ToolBox
@@ -77,6 +78,8 @@ class Run:
         max_tokens: int | None = None,
         think: bool | None = None,
         speculate: Speculate | None = None,
+        stop: Sequence[str] = (),
+        prompt_logprobs: int | None = None,
         schema: AnswerSchema | None = None,
         tools: "ToolBox | None" = None,
         namespace: str = "",
@@ -103,8 +106,15 @@ class Run:
         self.max_tokens = max_tokens
         self.think = think
         self.speculate = speculate
+        self.stop = tuple(stop)
+        """Texts that end an answer, and are no part of it."""
+        self.prompt_logprobs = prompt_logprobs
+        """Alternatives to tell with each token of the prompt, None where nobody asks for those tokens."""
+        self.prompt: Written | None = None
         self.schema = schema
         self.tools = tools
+        self.grammar = schema or (tools.grammar if tools is not None else None)
+        """What the answer phase must be."""
         self.namespace = namespace
         self.tenant = tenant
         self.priority = priority
@@ -158,6 +168,13 @@ class Run:
             stats_top_k=max(stats, sampling.stats_top_k),
             top_logprobs=max(leading, sampling.top_logprobs),
         )
+
+    def biased(self, sampling: SamplingParams) -> SamplingParams:
+        """The sampling with the logit biases of the run's own, which hold whatever a strategy draws with."""
+        own = self.sampling.logit_bias
+        if not own or sampling.logit_bias == own:
+            return sampling
+        return msgspec.structs.replace(sampling, logit_bias={**own, **sampling.logit_bias})
 
     def next_root(self) -> Path:
         """The path of a new root."""

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
 import structlog
 
 from ..engine.text.stop import Stop
@@ -22,11 +23,7 @@ async def score_branch(branch: "SearchBranch", verifier: Verifier) -> Score:
     """Let `verifier` score the branch and record the verdict on branch and graph. One that fails cannot tell:
     the search goes on."""
     run = branch.run
-    run.outside(1)
-    try:
-        score = await scored(verifier, candidate_of(branch))
-    finally:
-        run.outside(-1)
+    score = await _scored(branch, verifier)
     if has_failed(score):
         _report(run, verifier, score)
     branch.score = score.value
@@ -43,6 +40,17 @@ async def score_branch(branch: "SearchBranch", verifier: Verifier) -> Score:
         steps=_by_step(branch, score),
     )
     return score
+
+
+async def _scored(branch: "SearchBranch", verifier: Verifier) -> Score:
+    if branch.calls and verifier.sound:  # it would refute what is not meant as an answer
+        await anyio.lowlevel.checkpoint()
+        return Score(value=None, detail="ends with calls: no answer to check yet")
+    branch.run.outside(1)
+    try:
+        return await scored(verifier, candidate_of(branch))
+    finally:
+        branch.run.outside(-1)
 
 
 async def prefer_branch(first: "SearchBranch", second: "SearchBranch", verifier: Verifier) -> float | None:

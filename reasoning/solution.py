@@ -58,8 +58,9 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
 
     `answer` None is an abstention; the text is then that of the candidate which says most. `text` is the
     whole of it: `thinking`, the marker behind it, and the `conclusion`, which is without end ids. `written`
-    are its tokens. `calls` of tools without a function are what it ends with: their canonical form is then
-    the answer.
+    are its tokens; `prompt` are those before it, where their log-probabilities were asked for. `calls` of
+    tools without a function are what it ends with: their canonical form is then the answer, and `said` the
+    part of the conclusion before them; else all of it.
     """
 
     answer: str | None
@@ -79,6 +80,8 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: str = ""
     written: Written = NOTHING
     calls: tuple[Call, ...] = ()
+    said: str = ""
+    prompt: Written | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that `solve --json` prints (design section 8)."""

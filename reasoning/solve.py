@@ -14,6 +14,7 @@ from .branch import SearchBranch
 from .candidates import Offer
 from .events import Ended
 from .failure import said, single
+from .prompt_scores import score_prompt
 from .run import Run
 from .search import TreeSearch
 from .solution import Reason, Solution, Usage, engine_figures
@@ -57,6 +58,8 @@ async def run_search(
         )
         async with _watching(end, interrupt):
             with anyio.move_on_after(seconds) as deadline, end.scope:
+                if run.prompt_logprobs is not None:
+                    run.prompt = await score_prompt(search.root, run.prompt_logprobs)
                 await _run_strategy(strategy, search, end)
             if deadline.cancelled_caught:
                 end.stop(Reason.DEADLINE)
@@ -149,6 +152,8 @@ def _solution(run: Run, strategy: Strategy, search: TreeSearch, end: _End) -> So
         conclusion=shown.conclusion if shown else "",
         written=shown.written if shown else NOTHING,
         calls=best.calls if best else (),
+        said=shown.said if shown else "",
+        prompt=run.prompt,
     )
     run.graph.ending = _ending(solution, best)
     run.emit(Ended, reason=reason, answer=solution.answer, verified=solution.verified)

@@ -29,7 +29,7 @@ from .schema import (
     ToolCall,
 )
 from .stops import content_of
-from .telling import text_logprobs, token_logprobs
+from .telling import completion_logprobs, token_logprobs
 
 Finish = Literal["stop", "length", "tool_calls"]
 
@@ -79,7 +79,7 @@ class Reply:
             message=ReplyMessage(
                 content=content,
                 reasoning_content=solution.thinking or None,
-                tool_calls=calls_of(solution) or None,
+                tool_calls=calls_of(solution, cut=cut) or None,
             ),
             finish_reason=finish_of(solution, cut=cut),
             logprobs=told,
@@ -90,10 +90,10 @@ class Reply:
         text, cut = content_of(solution, self.call.stops)
         told = None
         if self.call.logprobs is not None:
-            told = text_logprobs(token_logprobs(solution.written, self.info, len(text)))
+            told = completion_logprobs(solution, self.info, len(text))
         return TextChoice(
             index=index,
-            text=text,
+            text=self.call.asks[index].echo + text,
             finish_reason="length" if finish_of(solution, cut=cut) == "length" else "stop",
             reasoning_content=solution.thinking or None,
             logprobs=told,
@@ -104,19 +104,24 @@ class Reply:
 def finish_of(solution: Solution, *, cut: bool) -> Finish:
     """Why the answer ends where it does: calls for the client, else a spent budget, a cut candidate or a
     missing answer phase are "length"."""
-    if solution.calls:
+    if solution.calls and not cut:
         return "tool_calls"
     if solution.reason in _LIMITS:
         return "length"
     if cut:
         return "stop"
     written = solution.written
+    if not solution.candidates:
+        return "length"
     unanswered = bool(written.tokens) and written.conclusion_start == len(written.tokens)
     return "length" if unanswered or written.stop in _CUT else "stop"
 
 
-def calls_of(solution: Solution) -> list[ToolCall]:
-    """The calls that the client is to run. Each time it is asked, they get new ids."""
+def calls_of(solution: Solution, *, cut: bool) -> list[ToolCall]:
+    """The calls that the client is to run, none behind a stop string that `cut` the text. Each time it is
+    asked, they get new ids."""
+    if cut:
+        return []
     return [
         ToolCall(
             id=f"call_{secrets.token_hex(12)}",

@@ -7,9 +7,10 @@ import structlog
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
+from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from .apipage import PageRenderPlugin
 from .errors import answer_error
 from .keys import Caller
 from .requestlog import request_log
@@ -34,7 +35,12 @@ def make_app(service: Service) -> ASGIApp:
             version="1",
             description="Any search strategy under a hard budget, by the name of a model.",
             path="/docs",
-            render_plugins=[SwaggerRenderPlugin(path="/"), JsonRenderPlugin(path="/openapi.json")],
+            use_handler_docstrings=True,
+            render_plugins=[
+                PageRenderPlugin(path="/"),
+                JsonRenderPlugin(path="/openapi.json"),
+                YamlRenderPlugin(path="/openapi.yaml"),
+            ],
         ),
         logging_config=None,
     )

@@ -1,7 +1,7 @@
 """The chunks of a streamed answer, in the shapes of both endpoints."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,7 +10,16 @@ from ..reasoning.solution import Solution
 from .answer import Reply, calls_of, finish_of, report_of, usage_of
 from .deltas import Delta
 from .stops import content_of
-from .telling import text_logprobs, token_logprobs
+from .telling import completion_logprobs, token_logprobs
+
+
+class _End(NamedTuple):
+    """Finish reason, report, the characters of the content, and whether a stop string cut it."""
+
+    finish: str
+    report: dict[str, Any]
+    length: int
+    cut: bool
 
 
 class Chunks(ABC):
@@ -63,10 +72,10 @@ class Chunks(ABC):
             "system_fingerprint": reply.fingerprint,
         }
 
-    def _end(self, solution: Solution) -> tuple[str, dict[str, Any], int]:
-        """Finish reason, report, and the characters of the content."""
+    def _end(self, solution: Solution) -> "_End":
         content, cut = content_of(solution, self._reply.call.stops)
-        return finish_of(solution, cut=cut), msgspec.to_builtins(report_of(solution)), len(content)
+        report = msgspec.to_builtins(report_of(solution))
+        return _End(finish_of(solution, cut=cut), report, len(content), cut)
 
 
 class ChatChunks(Chunks):
@@ -82,17 +91,18 @@ class ChatChunks(Chunks):
         return self._choice(index, {name: delta.text})
 
     def last(self, index: int, solution: Solution) -> dict[str, Any]:
-        finish, report, length = self._end(solution)
+        end = self._end(solution)
         told = None
         if self._reply.call.logprobs is not None:
             told = {
-                "content": msgspec.to_builtins(token_logprobs(solution.written, self._reply.info, length))
+                "content": msgspec.to_builtins(token_logprobs(solution.written, self._reply.info, end.length))
             }
         calls = [
-            {"index": place, **call} for place, call in enumerate(msgspec.to_builtins(calls_of(solution)))
+            {"index": place, **call}
+            for place, call in enumerate(msgspec.to_builtins(calls_of(solution, cut=end.cut)))
         ]
         delta = {"tool_calls": calls} if calls else {}
-        return self._choice(index, delta, finish_reason=finish, logprobs=told, search=report)
+        return self._choice(index, delta, finish_reason=end.finish, logprobs=told, search=end.report)
 
     def _choice(self, index: int, delta: dict[str, Any], **more: Any) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None, **more}
@@ -105,7 +115,8 @@ class TextChunks(Chunks):
     object = "text_completion"
 
     def first(self, index: int) -> dict[str, Any] | None:
-        return None
+        echo = self._reply.call.asks[index].echo
+        return self._choice(index, echo) if echo else None
 
     def delta(self, index: int, delta: Delta) -> dict[str, Any]:
         if delta.phase == "thinking":
@@ -113,12 +124,11 @@ class TextChunks(Chunks):
         return self._choice(index, delta.text)
 
     def last(self, index: int, solution: Solution) -> dict[str, Any]:
-        finish, report, length = self._end(solution)
+        end = self._end(solution)
         told = None
         if self._reply.call.logprobs is not None:
-            tokens = token_logprobs(solution.written, self._reply.info, length)
-            told = msgspec.to_builtins(text_logprobs(tokens))
-        return self._choice(index, "", finish_reason=finish, logprobs=told, search=report)
+            told = msgspec.to_builtins(completion_logprobs(solution, self._reply.info, end.length))
+        return self._choice(index, "", finish_reason=end.finish, logprobs=told, search=end.report)
 
     def _choice(self, index: int, text: str, **more: Any) -> dict[str, Any]:
         choice = {"index": index, "text": text, "finish_reason": None, "logprobs": None, **more}

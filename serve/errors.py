@@ -1,12 +1,20 @@
 """Errors as an OpenAI client reads them: a status, and one object that says what was wrong."""
 
+import re
 from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, NotFoundException, ValidationException
+from litestar.exceptions import (
+    HTTPException,
+    MethodNotAllowedException,
+    NotFoundException,
+    ValidationException,
+)
 
 from ..engine.errors import CapacityError, EngineClosed, QueueFullError, UsageError
+
+_MISSING = re.compile(r"required field `(\w+)`")
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +36,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 class ApiError(Exception):
     """A request that is answered with `status` and a body in OpenAI's shape.
 
-    `retry_after_s`: when to try again, for the header of that name.
+    `retry_after_s`: when to try again, for the header of that name; `allow`: the methods that there are.
     """
 
     def __init__(
@@ -40,15 +48,18 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: int | None = None,
+        allow: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.detail = ErrorDetail(message=message, type=kind, param=param, code=code)
         self.retry_after_s = retry_after_s
+        self._allow = allow
 
     @property
     def headers(self) -> dict[str, str]:
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        headers |= {} if self._allow is None else {"Allow": self._allow}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
@@ -87,18 +98,30 @@ def as_api_error(error: Exception) -> ApiError:
 
 def answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:
     """Litestar's handler of all exceptions."""
-    found = _no_endpoint(request) if isinstance(error, NotFoundException) else as_api_error(error)
+    found = _of_request(request, error) or as_api_error(error)
     request.scope["state"]["error"] = type(error).__name__
     return Response(ErrorBody(found.detail), status_code=found.status, headers=found.headers)
 
 
-def _no_endpoint(request: Request[Any, Any, Any]) -> ApiError:
-    return ApiError(
-        404,
-        f"{request.scope['path'][:200]!r}: not served here; give /v1/chat/completions, /v1/completions or "
-        "/v1/models",
-        kind="not_found_error",
-    )
+def _of_request(request: Request[Any, Any, Any], error: Exception) -> ApiError | None:
+    """What is wrong with the request as HTTP has it: where it goes, how, and what its body is; None for
+    anything else."""
+    path, kind = request.url.path[:100], request.headers.get("content-type", "")
+    match error:
+        case RecursionError() if "strategy" not in request.scope["state"]:  # no search began: it is the body
+            return bad_request("the body: it is nested too deeply")
+        case MethodNotAllowedException():
+            allow = "POST" if path.rstrip("/").endswith("completions") else "GET"
+            return ApiError(405, f"{request.method} {path}: the method here is {allow}", allow=allow)
+        case NotFoundException():
+            served = "/v1/chat/completions, /v1/completions or /v1/models; /docs lists all"
+            return ApiError(404, f"{path}: not served here; give {served}", kind="not_found_error")
+        case HTTPException(status_code=413):
+            most = request.app.request_max_body_size
+            return ApiError(413, f"the body: it is larger than {most} bytes; give a smaller one")
+        case HTTPException(status_code=400) if "json" not in kind and "malformed" in str(error.detail):
+            return bad_request(f"the body: content-type {kind[:60]!r} and no JSON; give JSON")
+    return None
 
 
 def _invalid(error: ValidationException) -> ApiError:
@@ -106,8 +129,13 @@ def _invalid(error: ValidationException) -> ApiError:
     extra = error.extra if isinstance(error.extra, list) else []
     for item in extra:
         if isinstance(item, dict) and "message" in item:
-            key = str(item.get("key") or "") or None
-            return bad_request(f"{key}: {item['message']}" if key else str(item["message"]), param=key)
+            key, message = str(item.get("key") or "") or None, str(item["message"])
+            if key != "data":
+                return bad_request(f"{key}: {message}" if key else message, param=key)
+            if message == "'data'":
+                return bad_request("the body: it is empty; give a JSON object")
+            missing = _MISSING.search(message)
+            return bad_request(f"the body: {message}", param=missing and missing[1])
     return bad_request(error.detail)
 
 

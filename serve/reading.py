@@ -5,18 +5,29 @@ from typing import Any
 
 import msgspec
 
+from ..engine.protocol import ModelInfo
 from ..engine.sampling.params import SamplingParams
 from ..reasoning.budget import Budget
 from ..reasoning.cli.quantity import parse_budget
+from ..reasoning.tools.choice import AUTO, ToolChoice
 from ..reasoning.tools.tool import Tool
 from ..strategies.base import Strategy
 from ..strategies.grammar import parse_strategy
+from ..strategies.greedy import Greedy
 from ..verifiers.calls import format_call, format_value
 from ..verifiers.problem import Problem
 from .errors import ApiError, bad_request
 from .messages import read_messages
-from .schema import Asking, BudgetSpec, ChatRequest, CompletionRequest, ResponseFormat
+from .prompts import Prompts
+from .schema import (
+    Asking,
+    BudgetSpec,
+    ChatRequest,
+    CompletionRequest,
+    ResponseFormat,
+)
 from .settings import EFFORTS, LIMITS, Settings
+from .tools import read_choice, read_tools
 
 LONGEST_STRATEGY = 4000
 """Characters of a strategy's text."""
@@ -25,7 +36,9 @@ _DIVIDED = ("tokens", "flops", "answer_reserve")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One search of a request: choice `index` of it."""
+    """One search of a request: choice `index` of it. `stop`: what ends each candidate. `echo`: the prompt,
+    where the client wants it before the completion, `echoed` the alternatives to tell with each of its
+    tokens."""
 
     index: int
     problem: Problem
@@ -37,6 +50,10 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     think: bool | None = None
     schema: dict[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
+    stop: tuple[str, ...] = ()
+    echo: str = ""
+    echoed: int | None = None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,24 +74,59 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     search_events: bool
 
 
-def read_chat(body: ChatRequest, settings: Settings, sampling: SamplingParams) -> Call:
-    """The searches of a chat. `sampling` is the model's own. Raises `ApiError` and `UsageError`."""
-    problem, tools = read_messages(body.messages), read_tools(body)
+def read_chat(body: ChatRequest, settings: Settings, info: ModelInfo) -> Call:
+    """The searches of a chat with the served model. Raises `ApiError` and `UsageError`."""
+    problem, tools, choice = read_messages(body.messages), read_tools(body), read_choice(body)
     if problem.since and not tools:
         raise bad_request("messages: a call of a tool needs the tools", param="tools")
     logprobs = None if not body.logprobs else (body.top_logprobs or 0)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs: needs logprobs: true", param="top_logprobs")
-    return _call(body, settings, sampling, [problem], logprobs, read_format(body.response_format), tools)
+    schema = read_format(body.response_format)
+    return _call(body, settings, info, [problem], logprobs, schema, tools, choice)
 
 
-def read_completion(body: CompletionRequest, settings: Settings, sampling: SamplingParams) -> Call:
+def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo, prompts: Prompts) -> Call:
     """The searches of a completion, those of the first prompt first. Raises `ApiError` and `UsageError`."""
-    for name in ("echo", "suffix"):
-        if getattr(body, name):
-            raise _unsupported(name)
-    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    return _call(body, settings, sampling, [Problem(text=text) for text in prompts], body.logprobs)
+    if body.suffix:
+        raise bad_request(
+            "suffix: the model goes on from a prompt and fills no gap; leave it out",
+            param="suffix",
+            code="unsupported_parameter",
+        )
+    read = prompts.read(body.prompt)
+    echoed = body.logprobs if body.echo else None
+    if (echoed is not None or body.max_tokens == 0) and any(one.problem.prompt is None for one in read):
+        raise bad_request(
+            "prompt: this model puts a text in a form of its own; give token ids to have them scored",
+            param="prompt",
+        )
+    if body.max_tokens == 0 and not body.echo:
+        raise bad_request("max_tokens: 0 leaves nothing to write; give echo too, or more", param="max_tokens")
+    asked = body
+    if body.best_of is not None:
+        asked = msgspec.structs.replace(body, strategy=_best_of(body, settings))
+    call = _call(asked, settings, info, [problem for problem, _ in read], body.logprobs)
+    asks = tuple(
+        msgspec.structs.replace(
+            ask,
+            echo=read[ask.index // call.choices].text if body.echo else "",
+            echoed=echoed,
+            stop=call.stops if ask.problem.prompt is not None else (),
+            strategy=Greedy() if body.max_tokens == 0 else ask.strategy,
+            think=False if body.max_tokens == 0 else ask.think,
+        )
+        for ask in call.asks
+    )
+    return msgspec.structs.replace(call, asks=asks)
+
+
+def _best_of(body: CompletionRequest, settings: Settings) -> str:
+    if body.strategy is not None or read_model(body.model, settings) is not None:
+        raise bad_request("best_of: a strategy was named already; give one of the two", param="best_of")
+    if (body.n or 1) > 1:
+        raise bad_request("best_of: with n=1 only; give n alone for several answers", param="best_of")
+    return f"best_of_n(n={body.best_of}, select=mean_logprob)"
 
 
 def read_format(form: ResponseFormat | None) -> dict[str, Any] | None:
@@ -86,27 +138,6 @@ def read_format(form: ResponseFormat | None) -> dict[str, Any] | None:
     if form.json_schema is None:
         raise bad_request("response_format: json_schema is missing", param="response_format")
     return form.json_schema.schema
-
-
-def read_tools(body: ChatRequest) -> tuple[Tool, ...]:
-    """The tools that the client runs. Raises `ApiError`."""
-    if not body.tools or body.tool_choice == "none":
-        return ()
-    if body.tool_choice not in (None, "auto"):
-        raise bad_request(
-            'tool_choice: only "auto" and "none" can be kept to',
-            param="tool_choice",
-            code="unsupported_parameter",
-        )
-    functions = [tool.function for tool in body.tools]
-    return tuple(
-        Tool(
-            name=function.name,
-            description=function.description or "",
-            parameters=function.parameters or {"type": "object", "properties": {}},
-        )
-        for function in functions
-    )
 
 
 def read_model(name: str, settings: Settings) -> str | None:
@@ -169,19 +200,18 @@ def read_budget(body: Asking, settings: Settings) -> Budget:
 def _call(
     body: Asking,
     settings: Settings,
-    sampling: SamplingParams,
+    info: ModelInfo,
     problems: Sequence[Problem],
     logprobs: int | None,
     schema: dict[str, Any] | None = None,
     tools: tuple[Tool, ...] = (),
+    choice: ToolChoice = AUTO,
 ) -> Call:
-    if body.logit_bias:
-        raise _unsupported("logit_bias")
     strategy, budget = _strategy(body, settings), read_budget(body, settings)
     choices = body.n or 1
     count = len(problems) * choices
     share = divided(budget, count)
-    sampling = _sampling(body, sampling, logprobs)
+    sampling = _sampling(body, info, logprobs)
     asks = tuple(
         Ask(
             index=index,
@@ -194,6 +224,7 @@ def _call(
             think=False if body.reasoning_effort == "none" else None,
             schema=schema,
             tools=tools,
+            tool_choice=choice,
         )
         for index in range(count)
     )
@@ -240,13 +271,30 @@ def _numbered(problem: Problem, index: int) -> Problem:
     return problem if index == 0 else msgspec.structs.replace(problem, id=f"{problem.text}#{index}")
 
 
-def _sampling(body: Asking, sampling: SamplingParams, logprobs: int | None) -> SamplingParams:
+def _sampling(body: Asking, info: ModelInfo, logprobs: int | None) -> SamplingParams:
     """The model's own sampling with what the request changes."""
     names = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
     given = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
     if logprobs:
         given["top_logprobs"] = logprobs
-    return msgspec.structs.replace(sampling, **given) if given else sampling
+    if body.logit_bias:
+        given["logit_bias"] = read_bias(body.logit_bias, info)
+    return msgspec.structs.replace(info.sampling, **given) if given else info.sampling
+
+
+def read_bias(biases: Mapping[str, float], info: ModelInfo) -> dict[int, float]:
+    """The biases by token id. Raises `ApiError` for what is no id of the model."""
+    ids = min(info.vocab_size, info.tokenizer.vocab_size)
+    read: dict[int, float] = {}
+    for name, bias in biases.items():
+        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else ids
+        if token >= ids:
+            raise bad_request(
+                f"logit_bias: {name[:40]!r} is no token id of this model; give ids from 0 to {ids - 1}",
+                param="logit_bias",
+            )
+        read[token] = bias
+    return read
 
 
 def _within(budget: Budget, ceiling: Budget) -> Budget:

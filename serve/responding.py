@@ -65,11 +65,11 @@ class Responder:
 
     async def _stream(self, told: dict[str, Any], send: Send) -> None:
         async with self._service.turn(self._call, self._caller) as spending:
-            feed = Feed(self._call, self._service.info, self._chunks)
+            feed = Feed(self._call, self._service.info, self._chunks, self._service.settings.step)
 
             async def search() -> None:
                 try:
-                    found = await self._service.search(self._call, self._caller, spending, feed.receive)
+                    found = await self._service.search(self._call, self._caller, spending, feed)
                     _tell(told, found)
                     feed.finish(found)
                 except Exception as error:

@@ -70,16 +70,16 @@ def identify(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
 async def chat_completions(request: AnyRequest, data: JSONBody[ChatRequest]) -> Response[ChatCompletion]:
     """Solve the last user turn by search. With `stream`: server-sent events of `chat.completion.chunk`."""
     service = _service(request)
-    call = read_chat(data, service.settings, service.info.sampling)
+    call = read_chat(data, service.settings, service.info)
     reply = Reply(call, service.info, "chatcmpl")
     return SearchResponse(Responder(service, call, _caller(request), ChatChunks(reply), reply.chat))
 
 
 @post("/v1/completions", status_code=200, guards=[identify], responses=_SEARCH_ERRORS)
 async def completions(request: AnyRequest, data: JSONBody[CompletionRequest]) -> Response[TextCompletion]:
-    """Solve each prompt by search. With `stream`: server-sent events of `text_completion`."""
+    """Go on from each prompt by search. With `stream`: server-sent events of `text_completion`."""
     service = _service(request)
-    call = read_completion(data, service.settings, service.info.sampling)
+    call = read_completion(data, service.settings, service.info, service.prompts)
     reply = Reply(call, service.info, "cmpl")
     return SearchResponse(Responder(service, call, _caller(request), TextChunks(reply), reply.text))
 

@@ -20,6 +20,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 StopText = Annotated[str, Meta(min_length=1, max_length=1000)]
 Stops = StopText | Annotated[list[StopText], Meta(max_length=MOST_STOPS)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
+Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -67,7 +68,8 @@ class Asking(msgspec.Struct, kw_only=True):
     `model`: the served name, or that name, a colon and a strategy. `strategy`: a strategy in the one grammar,
     or an object with its name as `type`. `budget`: limits of this request, in the grammar of the command line
     or as an object. `max_tokens` is the longest candidate, `max_completion_tokens` the most that all of the
-    search may spend. `stop` ends the text of the answer.
+    search may spend. `stop` ends the text of the answer. `logit_bias` is by token id, and
+    holds for all that the model writes on the way to an answer.
     """
 
     model: str
@@ -81,7 +83,7 @@ class Asking(msgspec.Struct, kw_only=True):
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Bias] | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     stream: bool | None = None
@@ -125,6 +127,38 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
+class ChosenFunction(msgspec.Struct, frozen=True):
+    """The name of a function among the tools."""
+
+    name: str
+
+
+class NamedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
+    """This function must be called."""
+
+    function: ChosenFunction
+
+
+class ChosenTool(msgspec.Struct, frozen=True):
+    """A tool of `AllowedTools`."""
+
+    function: ChosenFunction
+    type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, frozen=True):
+    """The tools that may be called ("auto"), or of which one must be ("required")."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[ChosenTool], Meta(min_length=1)]
+
+
+class AllowedChoice(msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools"):
+    """Some of the tools only."""
+
+    allowed_tools: AllowedTools
+
+
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of a conversation."""
 
@@ -136,22 +170,27 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Asking, kw_only=True):
-    """The body of `/v1/chat/completions`."""
+    """The body of `/v1/chat/completions`. `tool_choice`: "auto", "none", "required", or an object that names
+    a function, or the tools that are allowed."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[ToolSpec], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
 
 
 class CompletionRequest(Asking, kw_only=True):
-    """The body of `/v1/completions`; `prompt` is one problem, or several."""
+    """The body of `/v1/completions`. `prompt` is a text or a list of token ids, which the model goes on from
+    as they are, or several of them. `best_of` candidates are sampled for each, and the likeliest is given."""
 
-    prompt: str | Annotated[list[str], Meta(min_length=1, max_length=MOST_CHOICES)]
+    prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     echo: bool | None = None
+    best_of: Choices | None = None
     suffix: str | None = None
 
 
@@ -224,8 +263,8 @@ class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`content` is the text of the answer phase, `reasoning_content` what was thought before it. With
-    `tool_calls` there is no content."""
+    """`content` is the text of the answer phase, or what stands there before `tool_calls`;
+    `reasoning_content` what was thought before it."""
 
     role: Literal["assistant"] = "assistant"
     content: str = ""
@@ -259,11 +298,11 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 class TextLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """The log-probabilities of a completion, one entry of each list per token; `text_offset` counts
-    characters."""
+    characters. The first token of an echoed prompt has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

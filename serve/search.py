@@ -1,18 +1,28 @@
 """The one place where the server runs searches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import anyio
 
 from ..reasoning.events import Event
 from ..reasoning.reasoner import Reasoner
 from ..reasoning.solution import Reason, Solution
-from .errors import ApiError
+from .errors import ApiError, bad_request
 from .reading import Ask
 from .settings import Settings
 
-Watch = Callable[[int, Event], None]
-"""Called with the index of a choice and an event of its search, on the event loop."""
+
+class Watcher(Protocol):
+    """Hears of the searches of a request, on the event loop; `index` is that of a choice."""
+
+    def receive(self, index: int, event: Event) -> None:
+        """An event of the search of choice `index`."""
+        ...
+
+    def choose(self, index: int, solution: Solution) -> None:
+        """That search is over."""
+        ...
 
 
 class Searcher:
@@ -23,10 +33,10 @@ class Searcher:
         self._settings = settings
 
     async def run(
-        self, asks: Sequence[Ask], namespace: str, watch: Watch | None = None, *, deltas: bool = False
+        self, asks: Sequence[Ask], namespace: str, watchers: Sequence[Watcher] = (), *, deltas: bool = False
     ) -> list[Solution]:
-        """The solutions of all searches of one request, side by side, in their order. `deltas`: watch text as
-        it comes.
+        """The solutions of all searches of one request, side by side, in their order. `deltas`: the watchers
+        hear of text as it comes.
 
         Raises what the first that cannot be answered raises; the others are cancelled then. Cancelling the
         caller cancels all, and their branches are free before it returns.
@@ -36,7 +46,9 @@ class Searcher:
 
         async def one(ask: Ask) -> None:
             try:
-                solutions[ask.index] = await self._solve(ask, namespace, watch, deltas)
+                solution = solutions[ask.index] = await self._solve(ask, namespace, watchers, deltas)
+                for watcher in watchers:
+                    watcher.choose(ask.index, solution)
             except Exception as error:
                 failures.append(error)
                 group.cancel_scope.cancel()
@@ -48,7 +60,11 @@ class Searcher:
             raise failures[0]
         return [solutions[ask.index] for ask in asks]
 
-    async def _solve(self, ask: Ask, namespace: str, watch: Watch | None, deltas: bool) -> Solution:
+    async def _solve(self, ask: Ask, namespace: str, watchers: Sequence[Watcher], deltas: bool) -> Solution:
+        def tell(event: Event) -> None:
+            for watcher in watchers:
+                watcher.receive(ask.index, event)
+
         solution = await self.reasoner.solve(
             ask.problem,
             ask.strategy,
@@ -60,12 +76,17 @@ class Searcher:
             think=ask.think,
             step=self._settings.step,
             speculate=self._settings.speculate,
+            stop=ask.stop,
+            prompt_logprobs=ask.echoed,
             schema=ask.schema,
             tools=ask.tools,
+            tool_choice=ask.tool_choice,
             namespace=namespace,
-            on_event=None if watch is None else lambda event: watch(ask.index, event),
+            on_event=tell if watchers else None,
             deltas=deltas,
         )
+        if ask.echoed is not None and solution.prompt is None:
+            raise bad_request("echo: the budget does not cover the prompt's log-probabilities; give more")
         if solution.reason is Reason.FAILED:
             raise ApiError(500, "the search failed", kind="server_error", code="search_failed")
         return solution

@@ -13,9 +13,10 @@ from ..reasoning.solution import Solution
 from .keys import Caller
 from .line import Line
 from .metrics import ServerMetrics
+from .prompts import Prompts
 from .quota import Rates
 from .reading import Call
-from .search import Searcher, Watch
+from .search import Searcher, Watcher
 from .settings import Settings
 
 
@@ -24,11 +25,11 @@ class Spending(msgspec.Struct):
 
     tokens: dict[int, int] = {}
 
-    def watch(self, index: int, event: Event) -> None:
+    def receive(self, index: int, event: Event) -> None:
         self.tokens[index] = max(self.tokens.get(index, 0), event.tokens_spent)
 
-    def finish(self, solutions: list[Solution]) -> None:
-        self.tokens = {index: solution.usage.tokens for index, solution in enumerate(solutions)}
+    def choose(self, index: int, solution: Solution) -> None:
+        self.tokens[index] = solution.usage.tokens
 
     @property
     def total(self) -> int:
@@ -51,6 +52,11 @@ class Service:
         """The served model."""
         return self._searcher.reasoner.models["policy"]
 
+    @property
+    def prompts(self) -> Prompts:
+        """The reader of raw prompts."""
+        return Prompts(self.info, sentences=self._searcher.reasoner.source.tasks_only)
+
     @asynccontextmanager
     async def turn(self, call: Call, caller: Caller) -> AsyncIterator[Spending]:
         """Hold the request's tokens and a place among those that search, in the block; what it did not spend
@@ -65,17 +71,12 @@ class Service:
             self.metrics.tokens.inc(spending.total)
 
     async def search(
-        self, call: Call, caller: Caller, spending: Spending, watch: Watch | None = None
+        self, call: Call, caller: Caller, spending: Spending, watcher: Watcher | None = None
     ) -> list[Solution]:
         """Run the searches of the request. What they spend is counted as it goes, since a request may be
         left."""
-
-        def observe(index: int, event: Event) -> None:
-            spending.watch(index, event)
-            if watch is not None:
-                watch(index, event)
-
-        deltas = call.stream and (call.search_events or any(ask.strategy.one_path for ask in call.asks))
-        solutions = await self._searcher.run(call.asks, caller.namespace, observe, deltas=deltas)
-        spending.finish(solutions)
-        return solutions
+        watchers = [spending] if watcher is None else [spending, watcher]
+        deltas = call.stream and (
+            call.search_events or any(ask.strategy.only_path() is not None for ask in call.asks)
+        )
+        return await self._searcher.run(call.asks, caller.namespace, watchers, deltas=deltas)

@@ -53,5 +53,5 @@ def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def content_of(solution: Solution, stops: Sequence[str]) -> tuple[str, bool]:
-    """The answer phase up to the first stop string, and whether there was one; nothing where it is a call."""
-    return ("", False) if solution.calls else cut_at(solution.conclusion, stops)
+    """The answer phase up to the first stop string or the first call, and whether that was a stop string."""
+    return cut_at(solution.said, stops)

@@ -10,7 +10,7 @@ from ..engine.protocol import ModelInfo
 from ..reasoning.events import Event
 from ..reasoning.solution import Solution
 from .chunks import Chunks
-from .deltas import PathDeltas
+from .deltas import PathDeltas, only_path
 from .errors import as_api_error
 from .reading import Call
 
@@ -24,14 +24,12 @@ class Feed:
     What it holds for one is bounded by the budget: events come with tokens.
     """
 
-    def __init__(self, call: Call, info: ModelInfo, chunks: Chunks) -> None:
+    def __init__(self, call: Call, info: ModelInfo, chunks: Chunks, step: str | None = None) -> None:
+        """`step`: how the server divides steps (`Settings.step`)."""
         self._call = call
         self._chunks = chunks
-        self._deltas = [
-            PathDeltas(info, call.stops, one_path=ask.strategy.one_path and not ask.tools)
-            for ask in call.asks
-        ]
-        self._events: list[tuple[int, Event]] = []
+        self._deltas = [PathDeltas(info, call.stops, only_path(ask, info, step)) for ask in call.asks]
+        self._events: list[tuple[int, Event | Solution]] = []
         self._solutions: list[Solution] | None = None
         self._failure: Exception | None = None
         self._started = False
@@ -41,6 +39,11 @@ class Feed:
         """An event of the search of choice `index`."""
         self._started = True
         self._events.append((index, event))
+        self._arrived.set()
+
+    def choose(self, index: int, solution: Solution) -> None:
+        """The search of choice `index` is over."""
+        self._events.append((index, solution))
         self._arrived.set()
 
     def finish(self, solutions: list[Solution]) -> None:
@@ -70,6 +73,8 @@ class Feed:
             events, self._events = self._events, []
             if part := b"".join(self._of_event(index, event) for index, event in events):
                 yield part
+            if self._events:  # they came while the part was read
+                continue
             if self._failure is not None:
                 yield self._frame({"error": msgspec.to_builtins(as_api_error(self._failure).detail)}) + DONE
                 return
@@ -77,22 +82,24 @@ class Feed:
                 yield self._end(self._solutions)
                 return
 
-    def _of_event(self, index: int, event: Event) -> bytes:
+    def _of_event(self, index: int, event: Event | Solution) -> bytes:
+        if isinstance(event, Solution):
+            return self._of_choice(index, event)
         deltas = self._deltas[index].push(event)
         frames = [self._frame(self._chunks.delta(index, delta)) for delta in deltas]
         if self._call.search_events:
             frames.append(self._frame(self._chunks.event(index, event)))
         return b"".join(frames)
 
+    def _of_choice(self, index: int, solution: Solution) -> bytes:
+        """The rest of a choice, as soon as its own search chose."""
+        frames = [
+            self._frame(self._chunks.delta(index, delta)) for delta in self._deltas[index].end(solution)
+        ]
+        return b"".join([*frames, self._frame(self._chunks.last(index, solution))])
+
     def _end(self, solutions: list[Solution]) -> bytes:
-        frames: list[bytes] = []
-        for index, solution in enumerate(solutions):
-            rest = self._deltas[index].end(solution)
-            frames.extend(self._frame(self._chunks.delta(index, delta)) for delta in rest)
-            frames.append(self._frame(self._chunks.last(index, solution)))
-        if self._call.stream_usage:
-            frames.append(self._frame(self._chunks.usage(solutions)))
-        return b"".join(frames) + DONE
+        return (self._frame(self._chunks.usage(solutions)) if self._call.stream_usage else b"") + DONE
 
     @staticmethod
     def _frame(chunk: dict[str, Any] | None) -> bytes:

@@ -1,8 +1,11 @@
 """Log-probabilities of an answer's tokens, as both endpoints tell them."""
 
+from collections.abc import Sequence
+
 from ..engine.protocol import ModelInfo
 from ..engine.sampling.detail import Alternatives
 from ..engine.text.detokenize import Detokenizer
+from ..reasoning.solution import Solution
 from ..reasoning.written import Written
 from .schema import TextLogprobs, TokenLogprob, TopLogprob
 
@@ -31,8 +34,40 @@ def token_logprobs(written: Written, info: ModelInfo, length: int) -> list[Token
     return told
 
 
-def text_logprobs(tokens: list[TokenLogprob]) -> TextLogprobs:
-    """The same in the lists of the older endpoint, which tells of each token itself too."""
+def completion_logprobs(solution: Solution, info: ModelInfo, length: int) -> TextLogprobs:
+    """The tokens of a completion's first `length` characters. Where its prompt was scored, each token of
+    both, those without text and the end's with them: who scores prompts counts what was written."""
+    written = solution.written
+    if solution.prompt is None:
+        return text_logprobs(token_logprobs(written, info, length))
+    start = written.conclusion_start
+    return text_logprobs([*_each(solution.prompt, info), *_each(written, info, start)], echoed=True)
+
+
+def _each(written: Written, info: ModelInfo, start: int = 0) -> list[TokenLogprob]:
+    """All tokens from `start` on; their texts, joined, are the whole text."""
+    detokenizer = Detokenizer(info.tokenizer, written.tokens[:start])
+    known = zip(written.tokens, written.logprobs, written.alternatives, strict=True)
+    told = [
+        _told(detokenizer.push(token), logprob, _leading(others, info))
+        for token, logprob, others in list(known)[start:]
+    ]
+    if told and (rest := detokenizer.flush()):
+        last = told[-1]
+        told[-1] = _told(last.token + rest, last.logprob, last.top_logprobs)
+    return told
+
+
+def text_logprobs(tokens: list[TokenLogprob], *, echoed: bool = False) -> TextLogprobs:
+    """The same in the lists of the older endpoint, which tells of each token itself too. The first token of
+    an `echoed` prompt has no log-probability."""
+    found = _lists(tokens)
+    if echoed:
+        found.token_logprobs[0] = found.top_logprobs[0] = None
+    return found
+
+
+def _lists(tokens: Sequence[TokenLogprob]) -> TextLogprobs:
     offsets: list[int] = []
     characters = 0
     for token in tokens:
@@ -41,9 +76,17 @@ def text_logprobs(tokens: list[TokenLogprob]) -> TextLogprobs:
     return TextLogprobs(
         tokens=[token.token for token in tokens],
         token_logprobs=[token.logprob for token in tokens],
-        top_logprobs=[{one.token: one.logprob for one in (*token.top_logprobs, token)} for token in tokens],
+        top_logprobs=[_by_text(token) for token in tokens],
         text_offset=offsets,
     )
+
+
+def _by_text(token: TokenLogprob) -> dict[str, float] | None:
+    """The likeliest tokens and the one that stands there; the likeliest of those that have one text."""
+    found: dict[str, float] = {}
+    for one in (*token.top_logprobs, token):
+        found[one.token] = max(one.logprob, found.get(one.token, IMPOSSIBLE))
+    return found
 
 
 def _leading(others: Alternatives | None, info: ModelInfo) -> list[TopLogprob]:

@@ -69,6 +69,9 @@ class Adaptive(Strategy, tag="adaptive", kw_only=True, frozen=True):
         models = [model for choice in self._loaded().strategies() for model in choice.requirements().models]
         return Needs(models=tuple(dict.fromkeys(models)))
 
+    def only_path(self) -> tuple[int, ...] | None:
+        return None if self.arm is None or self.probe else self.arm.only_path()
+
     def is_lossless(self) -> bool:
         """Whether all that it may choose is."""
         arms = [self.arm] if self.arm is not None else self._loaded().strategies()

@@ -330,13 +330,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     `run` drives the search and returns when it is done; the incumbent among what it offered is the
     answer. It is cancelled when the budget's deadline passes or, where `stops_on_verified`, a sound
     verifier passed a candidate. `lossless`: what it writes is distributed as the policy alone writes.
-    `one_path`: it writes on its root alone and takes nothing back but an unfinished step, so that what stands
-    there can be shown at once as part of the result.
     """
 
     needs: ClassVar[Needs] = Needs()
     lossless: ClassVar[bool] = True
-    one_path: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check every parameter against its type and range: `UsageError` in one line where one does not
@@ -362,6 +359,15 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
         for inner in self.nested():
             needs = needs.joined(inner.requirements())
         return needs
+
+    def only_path(self) -> tuple[int, ...] | None:
+        """Where it writes the one path that it can choose, with these parameters: the child indices from its
+        root, none for the root itself. None where it chooses among several.
+
+        What stands there can be shown at once as part of the result: nothing of it may be taken back but the
+        end of thinking or of the sequence, and an unfinished step.
+        """
+        return None
 
     def is_lossless(self) -> bool:
         """Whether it is lossless with these parameters, nested strategies included."""

@@ -71,6 +71,10 @@ class BestOfN(Strategy, tag="best_of_n", kw_only=True, frozen=True):
                     search.offer(branch)
         await conclude_all(search, (branch for branch in branches if branch.id in cut))
 
+    def only_path(self) -> tuple[int, ...] | None:
+        # A nested search that comes to no answer offers nothing, so its text may not be the result's.
+        return (0,) if self.n == 1 and self.inner is None else None
+
     def selection(self) -> Select:
         return self.select
 

@@ -88,6 +88,9 @@ class Chain(Strategy, tag="chain", kw_only=True, frozen=True):
         await branch.evaluate()
         search.offer(branch)
 
+    def only_path(self) -> tuple[int, ...] | None:
+        return ()
+
     async def _think(self, search: Search, thought: Thought) -> None:
         branch = thought.branch
         wait = branch.profile.wait if self.wait is None else self.wait

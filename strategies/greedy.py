@@ -1,7 +1,5 @@
 """One chain of thought, the most likely token at each position."""
 
-from typing import ClassVar
-
 from ..engine.sampling.params import GREEDY
 from .base import Search, Strategy
 from .conclusion import conclude_all, reach_answer
@@ -10,8 +8,6 @@ from .conclusion import conclude_all, reach_answer
 class Greedy(Strategy, tag="greedy", kw_only=True, frozen=True):
     """Follow the most likely token until the answer stands: one chain, temperature 0."""
 
-    one_path: ClassVar[bool] = True
-
     async def run(self, search: Search) -> None:
         branch = search.root
         if not await reach_answer(branch, GREEDY):
@@ -19,3 +15,6 @@ class Greedy(Strategy, tag="greedy", kw_only=True, frozen=True):
             return
         await branch.evaluate()
         search.offer(branch)
+
+    def only_path(self) -> tuple[int, ...] | None:
+        return ()

@@ -36,5 +36,8 @@ class SelfConsistency(Strategy, tag="self_consistency", kw_only=True, frozen=Tru
         await samples.draw(self.n, None if self.stop is None else decided)
         await samples.note_tie()
 
+    def only_path(self) -> tuple[int, ...] | None:
+        return (0,) if self.n == 1 else None
+
     def selection(self) -> Select:
         return Select.MAJORITY

@@ -61,7 +61,8 @@ class Revisable(Protocol):
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One problem. `id` seeds its branches: two problems of one run with one text need two ids. `messages`
     are the turns of a conversation before `text`, behind `system`; `since` are those behind it: calls of
-    tools and their results."""
+    tools and their results. `prompt` are token ids that the model goes on from as they are, whatever its chat
+    template and its tasks would make of the text."""
 
     text: str
     id: str = ""
@@ -69,6 +70,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     task: Task | None = None
     messages: tuple[Message, ...] = ()
     since: tuple[Message, ...] = ()
+    prompt: tuple[int, ...] | None = None
 
     @property
     def with_turns(self) -> str:

@@ -15,8 +15,10 @@ from ...kernels.tables import RowSpan
 from ..errors import CapabilityError
 from ..models.open import LoadedModel
 from ..protocol import SeqId
+from ..sampling.detail import Alternatives
 from ..sampling.device_sampler import DeviceSampler, make_sampler
 from ..sampling.sampler import Drawing, NoToken, Token
+from ..sampling.stats import alternatives
 from ..sampling.target import Draw
 from ..sched.plan import Drawn, ModelPlan, ModelResult, NotDrawn, Sample, Span, SpanScores
 from .cache import KvCache
@@ -26,6 +28,7 @@ from .recorded import RecordedPasses, Recorder, make_recorder
 from .side_stream import SideStream
 
 _SCORE_ROWS = 256
+_NO_OTHERS = Alternatives((), ())
 """Rows whose logits stand at once while log-probabilities are taken: bounds memory at 256 * vocabulary * 4
 bytes."""
 
@@ -36,6 +39,13 @@ class _Packed(NamedTuple):
     spans: list[Span]
     first_row: list[int]
     rows: int
+
+
+class _ScoredToken(NamedTuple):
+    """A given token's natural log-probability, and the likeliest tokens in its place."""
+
+    logprob: float
+    alternatives: Alternatives
 
 
 class _Draws(NamedTuple):
@@ -185,22 +195,22 @@ class Runner:
         if not asking:
             return ()
         first_row = {id(span): first for span, first in zip(packed.spans, packed.first_row, strict=True)}
-        reward_rows, logprob_rows, targets = [], [], []
+        reward_rows, logprob_rows, targets, leading = [], [], [], []
         for span in asking:
             base = first_row[id(span)] - span.start
             reward_rows += [base + position for position in span.reward_at]
             logprob_rows += [base + position for position in span.logprob_at]
             targets += span.targets
+            leading += [span.leading] * len(span.logprob_at)
         rewards = iter(self._rewards(hidden, reward_rows))
-        logprobs = iter(self._logprobs(hidden, logprob_rows, targets))
-        return tuple(
-            SpanScores(
-                span.seq,
-                tuple(next(rewards) for _ in span.reward_at),
-                tuple(next(logprobs) for _ in span.logprob_at),
-            )
-            for span in asking
-        )
+        logprobs = iter(self._logprobs(hidden, logprob_rows, targets, max(leading, default=0)))
+        found: list[SpanScores] = []
+        for span in asking:
+            values = tuple(next(rewards) for _ in span.reward_at)
+            told = [next(logprobs) for _ in span.logprob_at]
+            others = [_first(one.alternatives, span.leading) for one in told] if span.leading else []
+            found.append(SpanScores(span.seq, values, tuple(one.logprob for one in told), tuple(others)))
+        return tuple(found)
 
     def _rewards(self, hidden: Tensor, rows: Sequence[int]) -> list[float]:
         """Sigmoid of the label head at `rows`; of two labels, the probability of the second. NaN where the
@@ -212,20 +222,28 @@ class Runner:
         values = values[:, 1] - values[:, 0] if values.shape[1] == 2 else values[:, 0]
         return values.double().sigmoid().where(values.isfinite(), math.nan).tolist()
 
-    def _logprobs(self, hidden: Tensor, rows: Sequence[int], targets: Sequence[int]) -> list[float]:
-        """Natural-log probability of `targets` at `rows`; with a head that writes logits, of a bounded number
-        at a time."""
+    def _logprobs(
+        self, hidden: Tensor, rows: Sequence[int], targets: Sequence[int], leading: int
+    ) -> list[_ScoredToken]:
+        """Natural-log probability of `targets` at `rows`, and the `leading` likeliest tokens there; with a
+        head that writes logits, of a bounded number at a time."""
         head = self._decoder.fused_head
-        if rows and head is not None:
+        if rows and head is not None and not leading:
             index, chosen = torch.tensor((rows, targets)).to(hidden.device)
-            return head.logprobs(hidden.index_select(0, index), chosen).tolist()
-        results: list[float] = []
+            values = head.logprobs(hidden.index_select(0, index), chosen).tolist()
+            return [_ScoredToken(value, _NO_OTHERS) for value in values]
+        results: list[_ScoredToken] = []
         for first in range(0, len(rows), _SCORE_ROWS):
             part = slice(first, first + _SCORE_ROWS)
             index = torch.tensor(rows[part], device=hidden.device)
             logits = self._decoder.head(hidden.index_select(0, index), self._row_tile)
             chosen = logits.gather(-1, torch.tensor(targets[part], device=hidden.device)[:, None])[:, 0]
-            results += (chosen - logits.logsumexp(-1)).tolist()
+            normaliser = logits.logsumexp(-1)
+            values = (chosen - normaliser).tolist()
+            others = [_NO_OTHERS] * len(values)
+            if leading:
+                others = alternatives(logits.float(), normaliser.float(), [leading] * len(values))
+            results += map(_ScoredToken, values, others)
         return results
 
     def _draw(self, plan: ModelPlan, packed: _Packed, hidden: Tensor) -> _Draws:
@@ -281,6 +299,10 @@ class Runner:
         zeros = torch.zeros(parts, dtype=self._decoder.dtype, device=device)
         for layer in self.cache.blocks:
             self._attention.store(zeros, slots, layer)
+
+
+def _first(found: Alternatives, count: int) -> Alternatives:
+    return Alternatives(found.ids[:count], found.logprobs[:count])
 
 
 def _draw_from(row: int, sample: Sample) -> Draw:

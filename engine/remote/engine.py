@@ -184,6 +184,10 @@ class RemoteEngine(TokenLists[RemoteSequence]):
                 if params.reward_at
                 else f"model {model.info.source!r}: its server does not score the tokens of a prompt"
             )
+        if params.top_logprobs:
+            raise CapabilityError(
+                f"model {model.info.source!r}: its server tells no alternatives of a prompt"
+            )
         start = params.logprobs_from
         if not 1 <= start <= len(sequence.tokens):
             raise UsageError(f"logprobs_from is {start}; it must be 1 to {len(sequence.tokens)}")

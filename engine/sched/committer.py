@@ -94,7 +94,7 @@ class Committer:
     def _read(self, span: PlannedSpan, request: ScoreRequest, found: SpanScores | None) -> None:
         rewards: Seq[float] = found.rewards if found else ()
         logprobs: Seq[float] = found.logprobs if found else ()
-        request.gather(span.end, span.reads, rewards, logprobs)
+        request.gather(span.end, span.reads, rewards, logprobs, found.alternatives if found else ())
         if request.complete:
             self._board.scored(request)
 

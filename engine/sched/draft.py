@@ -101,6 +101,7 @@ class PlannedSpan:
             samples=tuple([draw(request, proposal=self.proposal) for request in self.samplers]),
             keep_logits=self.keeps,
             reward_at=rewards,
+            leading=self.driver.params.top_logprobs if isinstance(self.driver, ScoreRequest) else 0,
             logprob_at=logprobs,
             targets=tuple(source[row + 1] for row in logprobs),
         )

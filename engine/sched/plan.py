@@ -3,7 +3,7 @@
 import msgspec
 
 from ..protocol import SeqId
-from ..sampling.detail import TokenDetail
+from ..sampling.detail import Alternatives, TokenDetail
 from ..sampling.drafting import Drafted, Drafting, Proposal
 from ..sampling.params import SamplingParams
 from ..sampling.rules import RowRules
@@ -49,7 +49,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     children forked before their first token), or, where the last `drafted` tokens are a draft, one from each
     row from the last known token on that no other span samples. `keep_logits` asks the runner to keep the
     last row under `seq` for later `KeptSample`s. `reward_at` and `logprob_at` are positions within the span:
-    the reward head's value at p, the log-probability of the token at p + 1 (`targets`) given row p.
+    the reward head's value at p, the log-probability of the token at p + 1 (`targets`) given row p, with the
+    `leading` likeliest tokens of that row.
     """
 
     seq: SeqId
@@ -63,6 +64,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     reward_at: tuple[int, ...] = ()
     logprob_at: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
+    leading: int = 0
 
 
 class KeptSample(msgspec.Struct, frozen=True, gc=False):
@@ -115,12 +117,13 @@ class NotDrawn(msgspec.Struct, frozen=True, gc=False):
 
 class SpanScores(msgspec.Struct, frozen=True, gc=False):
     """Rewards (sigmoid, in [0, 1]) at `reward_at` and log-probabilities at `logprob_at` of one span, in
-    order.
+    order; the `leading` tokens beside each of these.
     """
 
     seq: SeqId
     rewards: tuple[float, ...]
     logprobs: tuple[float, ...]
+    alternatives: tuple[Alternatives, ...] = ()
 
 
 class ModelResult(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import HandleError
 from ..protocol import ExtendParams, Extension, Meter, Pinned, ScoreParams, Scores, SeqId, Work, WorkKind
+from ..sampling.detail import Alternatives
 from ..sampling.drafting import Drafting
 from ..sampling.rules import row_rules
 from ..text.grammar import GrammarState
@@ -221,7 +222,7 @@ def _grammar_state(seq: Sequence, params: ExtendParams) -> GrammarState | None:
 class ScoreRequest(Request):
     """Read the reward head, or the log-probabilities of given tokens, at rows of the sequence."""
 
-    __slots__ = ("_gathered", "_needed", "_reward_at", "logprobs", "params", "rewards")
+    __slots__ = ("_gathered", "_needed", "_reward_at", "alternatives", "logprobs", "params", "rewards")
 
     def __init__(self, request: int, seq: Sequence, params: ScoreParams, meter: Meter) -> None:
         super().__init__(request, seq, params, meter, WorkKind.SCORE)
@@ -235,6 +236,7 @@ class ScoreRequest(Request):
         self.first = self._needed[0] if rows else 0
         self.rewards: dict[int, float] = {}
         self.logprobs: dict[int, float] = {}
+        self.alternatives: dict[int, Alternatives] = {}
 
     @property
     def end(self) -> int:
@@ -276,11 +278,18 @@ class ScoreRequest(Request):
         return rewards, tuple(row for row in rows if row >= begin - 1 and row + 1 < self.seq.known)
 
     def gather(
-        self, end: int, reads: tuple[Seq[int], Seq[int]], rewards: Seq[float], logprobs: Seq[float]
+        self,
+        end: int,
+        reads: tuple[Seq[int], Seq[int]],
+        rewards: Seq[float],
+        logprobs: Seq[float],
+        alternatives: Seq[Alternatives] = (),
     ) -> None:
         """Take the values that a committed chunk ending at `end` read."""
         self.rewards.update(zip(reads[0], rewards, strict=True))
         self.logprobs.update(zip(reads[1], logprobs, strict=True))
+        if self.params.top_logprobs:
+            self.alternatives.update(zip(reads[1], alternatives, strict=True))
         while self._gathered < len(self._needed) and self._needed[self._gathered] < end:
             self._gathered += 1
         if not self.complete:
@@ -292,6 +301,7 @@ class ScoreRequest(Request):
         return Scores(
             rewards=tuple(self.rewards[position] for position in self.params.reward_at),
             logprobs=tuple(self.logprobs[row] for row in rows),
+            alternatives=tuple(self.alternatives[row] for row in rows) if self.params.top_logprobs else (),
         )
 
 

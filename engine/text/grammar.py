@@ -1,4 +1,4 @@
-"""Text that must fit a JSON schema: which tokens may come next (`llguidance`, the extra `structured`)."""
+"""Text that must fit a grammar: which tokens may come next (`llguidance`, the extra `structured`)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,8 +47,8 @@ class Grammar(Protocol):
     """What a text must be. Shared between threads; the states are not."""
 
     @property
-    def schema(self) -> str:
-        """The JSON schema that says the same, as JSON."""
+    def schema(self) -> str | None:
+        """The JSON schema that says the same, as JSON. None where there is none."""
         ...
 
     def fits(self, tokens: Sequence[int]) -> bool:
@@ -67,10 +67,11 @@ class Constraint(NamedTuple):
     start: int
 
 
-class SchemaGrammar:
-    """The texts that are JSON of one schema, in the tokens of one tokenizer."""
+class CompiledGrammar:
+    """The texts of one grammar, in the tokens of one tokenizer. `schema` is what it was made of, None where
+    that was no schema."""
 
-    def __init__(self, schema: str, matcher: "LLMatcher") -> None:
+    def __init__(self, schema: str | None, matcher: "LLMatcher") -> None:
         self.schema = schema
         self._pristine = matcher
 
@@ -80,10 +81,10 @@ class SchemaGrammar:
     def begin(self, tokens: Sequence[int], vocab_size: int) -> GrammarState:
         matcher = self._pristine.deep_copy()
         matcher.consume_tokens(list(tokens))
-        return _SchemaState(matcher, vocab_size)
+        return _CompiledState(matcher, vocab_size)
 
 
-class _SchemaState:
+class _CompiledState:
     """Implements `GrammarState`."""
 
     def __init__(self, matcher: "LLMatcher", vocab_size: int) -> None:
@@ -117,7 +118,7 @@ class _SchemaState:
 
 def json_grammar(
     schema: Mapping[str, Any], tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int
-) -> SchemaGrammar:
+) -> CompiledGrammar:
     """The grammar of a JSON schema (drafts 4 to 2020-12, as far as llguidance knows them). `stop_ids` end the
     text.
 
@@ -130,35 +131,61 @@ def json_grammar(
         text = json.dumps(schema)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"schema: is not JSON ({error})") from None
-    return _compiled(text, tokenizer, stop_ids, vocab_size)
+    return _compiled("schema", text, tokenizer, stop_ids, vocab_size)
+
+
+def lark_grammar(
+    lark: str, tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int, *, option: str
+) -> CompiledGrammar:
+    """The grammar in llguidance's dialect of Lark; `json_rule` writes its parts that are JSON. Errors as of
+    `json_grammar`; they name `option`, which it was made of."""
+    return _compiled(option, lark, tokenizer, stop_ids, vocab_size)
+
+
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """What stands behind the colon of a Lark rule whose text is JSON of the schema, on one line with at most
+    one space between its parts, as chat templates write it."""
+    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_pattern': ' '}})}"
+
+
+def token_rule(text: str, token: int | None) -> str:
+    """A piece of a Lark rule: the token itself, where a marker is one, else its text."""
+    return json.dumps(text) if token is None else f"<[{token}]>"
 
 
 @lru_cache(maxsize=64)
-def _compiled(schema: str, tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int) -> SchemaGrammar:
-    tokens = _tokens(tokenizer, stop_ids, vocab_size)
+def _compiled(
+    option: str, text: str, tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int
+) -> CompiledGrammar:
+    """`text` is a schema where that is the `option`, else Lark."""
+    tokens = _tokens(option, tokenizer, stop_ids, vocab_size)
     from llguidance import LLMatcher
 
-    matcher = LLMatcher(tokens, LLMatcher.grammar_from_json_schema(schema, overrides=_OPTIONS), log_level=0)
+    if option == "schema":
+        grammar = LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
+    else:
+        grammar = LLMatcher.grammar_from_lark(text)
+    matcher = LLMatcher(tokens, grammar, log_level=0)
     if matcher.is_error():
-        raise UsageError(f"schema: {_one_line(matcher.get_error())}")
+        raise UsageError(f"{option}: {_one_line(matcher.get_error())}")
     if not any(matcher.compute_bitmask()) or matcher.is_error():
         raise UsageError(
-            "schema: the model's vocabulary cannot write such JSON; give another schema or model"
+            f"{option}: the model's vocabulary cannot write such a text; give another {option} or model"
         )
-    return SchemaGrammar(schema, matcher)
+    return CompiledGrammar(text if option == "schema" else None, matcher)
 
 
 @lru_cache(maxsize=8)
-def _tokens(tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int) -> "LLTokenizer":
+def _tokens(option: str, tokenizer: Tokenizer, stop_ids: frozenset[int], vocab_size: int) -> "LLTokenizer":
     """The vocabulary as llguidance reads it: seconds for a large one."""
     try:
         from llguidance import LLTokenizer
     except ImportError:
         raise CapabilityError(
-            'schema: needs the package llguidance: pip install "branchwise[structured]"'
+            f'{option}: needs the package llguidance: pip install "branchwise[structured]"'
         ) from None
     if not stop_ids:
-        raise CapabilityError("schema: the model has no end token, so its answer cannot end")
+        raise CapabilityError(f"{option}: the model has no end token, so its answer cannot end")
     ends = sorted(stop_ids)
     if isinstance(tokenizer, HfTokenizer):
         with suppress(ValueError):  # it does not know every decoder

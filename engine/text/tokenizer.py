@@ -134,6 +134,11 @@ class HfTokenizer:
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
+    def encode_document(self, text: str) -> list[int]:
+        """Ids of a text that stands alone: with the tokens that the tokenizer's own rules put around it, such
+        as a start token."""
+        return self._tokenizer.encode(text, add_special_tokens=True).ids
+
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 

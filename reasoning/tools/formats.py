@@ -3,17 +3,20 @@ words."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from ...engine.protocol import ModelInfo
+from ...engine.text.grammar import json_rule, token_rule
 from ...engine.text.stop import Stop
 from ...engine.text.tokenizer import HfTokenizer, Message, ToolUse
 from .call import Call, read_object
+from .choice import ToolChoice
 from .tool import Tool
 
+_HERMES, _HERMES_END = "<tool_call>", "</tool_call>"
 _HERMES_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 _SAID, _GIVEN = "SAID7f3a", "GIVEN7f3a"
@@ -22,6 +25,12 @@ _SAID, _GIVEN = "SAID7f3a", "GIVEN7f3a"
 PLAIN = """You can call tools. Write a call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>; its \
 result follows as <tool_response>...</tool_response>. The tools, as JSON schemas:
 """
+
+
+_BARE = r"/[^\s{<][^<\n]{0,999}/"
+
+TokenId = Callable[[str], int | None]
+"""The id of the token that is exactly this text, if there is one."""
 
 
 class ToolFormat(Protocol):
@@ -37,6 +46,14 @@ class ToolFormat(Protocol):
     def read(self, written: str, turn: str, stop: Stop, tools: Sequence[Tool]) -> tuple[Call, ...]:
         """The calls that an extension with end `stop` ended with, none for none. `written` is the whole text
         of the branch, `turn` that of the present turn's answer phase."""
+        ...
+
+    def said(self, turn: str) -> str:
+        """What the answer phase of a turn that ends with calls says before them."""
+        ...
+
+    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, token_id: TokenId) -> str:
+        """The calls that `choice` wants, as the rules of a Lark grammar."""
         ...
 
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
@@ -59,6 +76,20 @@ class InText(msgspec.Struct, frozen=True):
         # A marker of several tokens is found as a stop string, and those are not kept.
         here = stop is Stop.EOS if ended else stop is Stop.STOP
         return (_in_words(body.strip(), tools),) if opened and here and not behind else ()
+
+    def said(self, turn: str) -> str:
+        return turn.partition(self.call)[0]
+
+    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, token_id: TokenId) -> str:
+        """One call: nothing may stand behind it. In a model with markers of its own the bare argument, where
+        `read` would find a call that is wanted."""
+        wanted = [tool for tool in tools if choice.allows(tool.name)]
+        bodies = [json_rule(call_schema(tool, "arguments")) for tool in wanted]
+        bare = next((tool for tool in tools if tool.sole_text is not None), None)
+        if self != InText() and bare is not None and choice.allows(bare.name):
+            bodies.append(_BARE)
+        opens, ends = (token_rule(mark, token_id(mark)) for mark in (self.call, self.ends))
+        return _rules(f"{opens} body {ends}", bodies)
 
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
         missing = "" if written.endswith(self.ends) else self.ends
@@ -102,6 +133,20 @@ class Turns:
         # Without the tag, JSON that names no tool is an answer like any other.
         return (call,) if tagged or call.name in {tool.name for tool in tools} else ()
 
+    def said(self, turn: str) -> str:
+        """Without white space at the end: the template puts its own between text and calls."""
+        return turn.partition(_HERMES)[0].rstrip() if self._hermes else ""
+
+    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, token_id: TokenId) -> str:
+        wanted = [tool for tool in tools if choice.allows(tool.name)]
+        key = "arguments" if self._hermes else "parameters"
+        bodies = [json_rule(call_schema(tool, key)) for tool in wanted]
+        if not self._hermes:
+            return _rules("body", bodies)
+        opens, ends = (token_rule(mark, token_id(mark)) for mark in (_HERMES, _HERMES_END))
+        call = f'{opens} "\\n" body "\\n" {ends}'
+        return _rules(f'{call} ("\\n" {call})*' if choice.parallel else call, bodies)
+
     def answer(self, written: str, results: Sequence[str], *, think: bool | None) -> str:
         """The template's own text between an assistant's turn and the next one."""
         messages = [Message("user", "?"), Message("assistant", _SAID)]
@@ -124,10 +169,33 @@ def find_format(info: ModelInfo) -> ToolFormat:
         return InText(profile.call, profile.call_end, profile.result or "", profile.result_end or "")
     template = tokenizer.template if isinstance(tokenizer, HfTokenizer) else None
     if isinstance(tokenizer, HfTokenizer) and template is not None and "tools" in template.text:
-        for mark, hermes in (("<tool_call>", True), ("ipython", False)):
+        for mark, hermes in ((_HERMES, True), ("ipython", False)):
             if mark in template.text:
                 return Turns(tokenizer, profile.stop_ids, hermes=hermes)
     return InText()
+
+
+def call_schema(tool: Tool, key: str) -> dict[str, Any]:
+    """The JSON schema of a call of the tool, its arguments under `key`. What they refer to moves to the root,
+    where references look for it."""
+    shared = {name: tool.parameters[name] for name in ("$defs", "definitions") if name in tool.parameters}
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": tool.name},
+            key: {"type": "object", **{n: v for n, v in tool.parameters.items() if n not in shared}},
+        },
+        "required": ["name", key],
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def _rules(start: str, bodies: Sequence[str]) -> str:
+    """A Lark grammar with one of `bodies` as the rule `body`."""
+    names = [f"body_{place}" for place in range(len(bodies))]
+    rules = [f"start: {start}", f"body: {' | '.join(names)}"]
+    return "\n".join([*rules, *(f"{name}: {body}" for name, body in zip(names, bodies, strict=True))])
 
 
 def told_in_words(tools: Sequence[Tool]) -> str:

@@ -15,26 +15,9 @@ from branchwise.reasoning.tools.box import with_system
 from branchwise.reasoning.tools.calculator import CALCULATOR
 from branchwise.reasoning.tools.call import canonical_calls
 from branchwise.reasoning.tools.formats import InText, Turns
+from support.templates import HERMES, LLAMA
 from support.tiny import save_model, save_tokenizer
 
-HERMES = (
-    "{%- if tools -%}<|im_start|>system\n{%- for tool in tools %}\n{{ tool | tojson }}{% endfor -%}"
-    "<|im_end|>\n{% endif -%}"
-    "{%- for message in messages -%}"
-    "{%- if message.role == 'tool' -%}"
-    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}<|im_start|>user{%- endif -%}"
-    "{{ '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}"
-    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{ '<|im_end|>\\n' }}{%- endif -%}"
-    "{%- else -%}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endif -%}"
-    "{%- endfor -%}{{ '<|im_start|>assistant\\n' }}{# <tool_call> #}"
-)
-LLAMA = (
-    "{%- for message in messages -%}"
-    "{%- if message.role == 'tool' -%}"
-    "{{ '<|im_start|>ipython\\n\\n' + (message.content | tojson) + '<|im_end|>' }}"
-    "{%- else -%}{{ '<|im_start|>' + message.role + '\\n\\n' + message.content + '<|im_end|>' }}{%- endif -%}"
-    "{%- endfor -%}{{ '<|im_start|>assistant\\n\\n' }}{# tools #}"
-)
 ENDS = frozenset({256, 258})
 
 
@@ -52,6 +35,7 @@ def test_hermes_calls_are_read_and_answered_by_the_template(tmp_path: Path) -> N
     calls = format.read(turn, turn, Stop.EOS, [CALCULATOR])
     assert canonical_calls(calls) == 'calculator({"expression":"1+1"})\ncalculator({"expression":"2+2"})'
     assert format.read(turn, turn, Stop.BUDGET, [CALCULATOR]) == ()
+    assert format.said(turn) == "Let me see."
     assert format.answer(turn + "<|im_end|>", ["2", "4"], think=None) == (
         "\n<|im_start|>user\n<tool_response>\n2\n</tool_response>\n<tool_response>\n4\n</tool_response>"
         "<|im_end|>\n<|im_start|>assistant\n"

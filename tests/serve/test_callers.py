@@ -1,6 +1,7 @@
 """What keys keep apart, what a server refuses, what leaving ends, and what logs hold."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ pytest.importorskip("httpx", reason="needs httpx")
 pytest.importorskip("litestar", reason="needs branchwise[serve]")
 
 import httpx
+import yaml
 from branchwise import UsageError
 from branchwise.serve.keys import KeyEntry, KeyRing, read_keys
 from branchwise.serve.settings import Limits
@@ -175,22 +177,34 @@ def test_every_strategy_is_served_or_refused_with_its_reason(server: ServerThrea
 def test_a_body_that_is_too_large_is_refused(server: ServerThread) -> None:
     reply = chat(server, problem="1" * 70_000)
     assert reply.status_code == 413
+    assert "65536 bytes" in reply.json()["error"]["message"]
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_what_is_no_request_is_answered_in_the_same_shape(server: ServerThread) -> None:
-    url = f"{server.url}/v1/chat/completions"
-    replies = [
-        httpx.post(url, content=b"{", headers={"content-type": "application/json"}),
-        httpx.post(url, content=b"\xff\xfe", headers={"content-type": "application/json"}),
-        httpx.post(url, json=[]),
-        httpx.post(url, json={"model": 3}),
-        httpx.get(url),
-        httpx.get(f"{server.url}/nowhere"),
+    url, kind = f"{server.url}/v1/chat/completions", {"content-type": "application/json"}
+    asked = [
+        (httpx.post(url, content=b"{", headers=kind), 400, "truncated"),
+        (httpx.post(url, content=b"\xff\xfe", headers=kind), 400, "malformed"),
+        (httpx.post(url, content=b"", headers=kind), 400, "empty"),
+        (httpx.post(url, content=b"[" * 50_000, headers=kind), 400, "nested too deeply"),
+        (httpx.post(url, json=[]), 400, "object"),
+        (httpx.post(url, json={"model": 3}), 400, "model"),
+        (httpx.post(url, json={"model": "reference"}), 400, "`messages`"),
+        (httpx.post(url, data={"model": "reference"}), 400, "give JSON"),
+        (httpx.post(url, files={"file": b"x"}), 400, "give JSON"),
+        (httpx.get(url), 405, "the method here is POST"),
+        (httpx.post(f"{server.url}/healthz"), 405, "the method here is GET"),
+        (httpx.get(f"{server.url}/nowhere"), 404, "/docs lists"),
     ]
-    assert [reply.status_code for reply in replies] == [400, 400, 400, 400, 405, 404]
-    for reply in replies:
-        assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
+    for reply, status, said in asked:
+        assert reply.status_code == status
+        error = reply.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert said in error["message"]
+        assert "\n" not in error["message"]
+    assert [reply.headers["Allow"] for reply, status, _ in asked if status == 405] == ["POST", "GET"]
+    assert asked[6][0].json()["error"]["param"] == "messages"
 
 
 def test_metrics_tell_of_the_engine_and_the_server(server: ServerThread) -> None:
@@ -204,7 +218,19 @@ def test_metrics_tell_of_the_engine_and_the_server(server: ServerThread) -> None
 def test_the_api_describes_itself(server: ServerThread) -> None:
     api = httpx.get(f"{server.url}/docs/openapi.json").json()
     assert {"/v1/chat/completions", "/v1/completions", "/v1/models"} <= set(api["paths"])
-    assert httpx.get(f"{server.url}/docs").status_code == 200
+    assert yaml.safe_load(httpx.get(f"{server.url}/docs/openapi.yaml").text) == api
+
+
+def test_the_page_of_the_api_names_all_of_it_and_no_other_host(server: ServerThread) -> None:
+    api = httpx.get(f"{server.url}/docs/openapi.json").json()
+    page = httpx.get(f"{server.url}/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    for name in (*api["paths"], *api["components"]["schemas"], "reasoning_effort"):
+        assert name in page.text
+    assert not re.findall(r"//|<script|<iframe|@import|url\(", page.text)
+    for link in re.findall(r"href='([^'#]+)'", page.text):
+        assert httpx.get(f"{server.url}{link}").status_code == 200
 
 
 def test_no_log_line_holds_the_text_of_a_prompt_or_an_answer(capfd: pytest.CaptureFixture[str]) -> None:

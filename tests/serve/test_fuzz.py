@@ -10,6 +10,7 @@ pytest.importorskip("litestar", reason="needs branchwise[serve]")
 pytest.importorskip("schemathesis", reason="needs schemathesis")
 
 import schemathesis
+from branchwise.reasoning.tools.calculator import CALCULATOR
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
@@ -25,7 +26,8 @@ READABLE = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "12 + 7*3 - 5"}]},
     "/v1/completions": {"prompt": "12 + 7*3 - 5"},
 }
-REFUSED = ("strategy", "tools", "echo", "suffix", "n")
+REFUSED = ("strategy", "tools", "suffix", "n")
+CALL = {"type": "function", "function": {"name": "calculator"}}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,19 @@ def readable(case: Any) -> None:
     """Make the case one that is searched, whatever its other options say."""
     body = dict(case.body) if isinstance(case.body, dict) else {}
     body |= {"model": "reference:best_of_n(n=2)", "budget": {"tokens": 60}, **READABLE[case.path]}
-    case.body = {name: value for name, value in body.items() if name not in REFUSED}
+    body = {name: value for name, value in body.items() if name not in REFUSED}
+    if body.get("logit_bias"):
+        body["logit_bias"] = {str(token): bias for token, bias in enumerate(body["logit_bias"].values())}
+    if body.get("tool_choice") is not None:
+        body.pop("response_format", None)
+        chosen = body["tool_choice"]
+        body |= {
+            "tools": [CALCULATOR.as_openai()],
+            "tool_choice": CALL if isinstance(chosen, dict) else "required",
+        }
+    if body.get("best_of") is not None:
+        body["model"] = "reference"
+    case.body = body
 
 
 def test_the_description_has_every_endpoint(operations: dict[str, Any]) -> None:

@@ -53,6 +53,11 @@ def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
 
 
+def named(function: str) -> dict[str, Any]:
+    """The tool choice that a function must be called."""
+    return {"type": "function", "function": {"name": function}}
+
+
 def joined(stream: Any, index: int = 0) -> dict[str, str]:
     """Content and thinking of one choice, and why it ended, from the chunks of a stream."""
     found = {"content": "", "reasoning_content": "", "finish_reason": ""}
@@ -169,6 +174,19 @@ def test_top_logprobs_are_the_likeliest_tokens_in_their_order(client: Any, strat
         assert strategy != "greedy" or token.token == token.top_logprobs[0].token
 
 
+@pytest.mark.parametrize(
+    "strategy", ["greedy", "chain", "best_of_n(n=2, temperature=0.7)", "beam(n=4, width=2)"]
+)
+def test_a_token_that_a_bias_bans_is_nowhere_in_the_answer(
+    server: "ServerThread", client: Any, strategy: str
+) -> None:
+    (token,) = server.reasoner.models["policy"].tokenizer.encode("*")
+    usual = ask(client, model=f"reference:{strategy}").choices[0].message
+    choice = ask(client, model=f"reference:{strategy}", logit_bias={str(token): -100}).choices[0]
+    assert "*" in usual.content + usual.reasoning_content
+    assert "*" not in choice.message.content + choice.message.reasoning_content
+
+
 def test_the_same_seed_gives_the_same_answer(client: Any) -> None:
     first, second = (ask(client, seed=5, messages=[{"role": "user", "content": HARD}]) for _ in range(2))
     assert first.choices[0].message == second.choices[0].message
@@ -273,9 +291,17 @@ def test_models_lists_every_strategy(client: Any) -> None:
         ({"temperature": -1}, "temperature"),
         ({"top_logprobs": 2}, "logprobs"),
         ({"reasoning_effort": "enormous"}, "reasoning_effort"),
-        ({"logit_bias": {"12": 5}}, "logit_bias"),
+        ({"logit_bias": {"12": 101}}, "logit_bias"),
+        ({"logit_bias": {"twelve": 5}}, "logit_bias"),
         ({"tools": [{"type": "function", "function": {"name": "no name"}}]}, "name"),
-        ({"tools": [CALCULATOR], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [CALCULATOR], "tool_choice": "any"}, "tool_choice: give"),
+        ({"tools": [CALCULATOR], "tool_choice": {"type": "function"}}, "tool_choice: give"),
+        ({"tool_choice": "required"}, "give tools"),
+        ({"tools": [CALCULATOR], "tool_choice": named("abacus")}, "there are calculator"),
+        (
+            {"tools": [CALCULATOR], "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "one of the two",
+        ),
         ({"tools": [CALCULATOR, CALCULATOR]}, "two have one name"),
         (
             {"messages": [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [CALLED]}, GIVEN]},
@@ -313,7 +339,7 @@ def test_an_answer_has_the_schema_that_was_asked_for(client: Any) -> None:
 def test_an_endpoint_that_is_not_served_names_those_that_are(client: Any) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.responses.create(model="reference", input=PROBLEM)
-    assert "'/v1/responses': not served here; give /v1/chat/completions" in caught.value.message
+    assert "/v1/responses: not served here; give /v1/chat/completions" in caught.value.message
 
 
 def test_fields_that_only_openais_servers_look_at_are_let_in(client: Any) -> None:

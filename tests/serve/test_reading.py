@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.oracle import oracle_info
 
 pytest.importorskip("litestar", reason="needs branchwise[serve]")
 
 from branchwise import Budget, UsageError
-from branchwise.engine.sampling.params import SamplingParams
 from branchwise.engine.text.tokenizer import Message, ToolUse
 from branchwise.serve.errors import ApiError
 from branchwise.serve.messages import read_messages
@@ -25,7 +25,7 @@ CEILING = Budget(tokens=20_000, seconds=60.0)
 def read(settings: Settings | None = None, **body: Any) -> Call:
     usual = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     request = msgspec.convert(usual | body, ChatRequest)
-    return read_chat(request, settings or Settings(name="m", ceiling=CEILING), SamplingParams())
+    return read_chat(request, settings or Settings(name="m", ceiling=CEILING), oracle_info())
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,20 @@ def test_a_strategy_as_an_object_is_the_one_that_its_text_names(text: str) -> No
 def test_what_is_no_strategy_is_refused(value: dict[str, Any] | str) -> None:
     with pytest.raises((ApiError, UsageError)):
         read_strategy(value)
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "best_of_n(n=2, temperature=0.5)"])
+def test_a_bias_is_part_of_the_sampling(strategy: str) -> None:
+    assert read(strategy=strategy, logit_bias={"7": -100, "3": 2.5}).asks[0].sampling.logit_bias == {
+        7: -100.0,
+        3: 2.5,
+    }
+
+
+@pytest.mark.parametrize("name", ["", "-1", "1.0", "x", "\u0663", "1" * 500, "10000"])
+def test_a_bias_of_what_is_no_token_is_refused(name: str) -> None:
+    with pytest.raises(ApiError, match="is no token id of this model"):
+        read(logit_bias={name: 1.0})
 
 
 def test_the_last_user_turn_is_the_problem() -> None:

@@ -1,5 +1,6 @@
 """A server in a thread of the test's process, whose engine the test can look into."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -8,9 +9,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import httpx
+from branchwise.engine.protocol import Backend
 from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.reasoner import Reasoner
+from branchwise.serve.app import make_app
 from branchwise.serve.running import Server, make_server, serve
+from branchwise.serve.service import Service
 from branchwise.serve.settings import Limits, Settings
 
 WAIT_S = 60.0
@@ -88,3 +93,23 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {WAIT_S} s: {what}"
         time.sleep(0.01)
+
+
+def chat_once(backend: Backend, path: str = "/v1/chat/completions", **body: Any) -> Any:
+    """The answer to one request of a server on `backend`, without a socket: the parsed body, or the chunks of
+    its stream."""
+
+    async def ask() -> Any:
+        async with Reasoner.over(backend) as reasoner:
+            app: Any = make_app(Service(reasoner, settings_for(name="m")))
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+                usual = {"model": "m", "messages": [{"role": "user", "content": "task"}], "seed": 1}
+                reply = await client.post(path, json=usual | body)
+                if not body.get("stream") or reply.status_code != 200:
+                    return reply.json()
+                lines = [line.removeprefix("data: ") for line in reply.text.split("\n\n") if line]
+                assert lines.pop() == "[DONE]"
+                return [json.loads(line) for line in lines]
+
+    return anyio.run(ask)
