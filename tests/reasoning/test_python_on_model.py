@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import anyio
 import pytest
+from branchwise.engine.errors import UsageError
 from branchwise.engine.engine import Engine
 from branchwise.engine.text.stop import Until
 from branchwise.engine.text.tokenizer import Message
@@ -77,7 +78,8 @@ async def test_leaving_a_stream_or_a_session_early_frees_everything() -> None:
             async for event in stream:
                 if event.tokens_spent > 50:
                     break
-        assert not stream.ended
+        with pytest.raises(UsageError, match="left before its search ended"):
+            _ = stream.solution
         async with reasoner.session(COUNTDOWN, BUDGET, seed=3) as root, anyio.create_task_group() as group:
             for branch in root.fork(4):
                 group.start_soon(branch.extend, Until.ANSWER)
