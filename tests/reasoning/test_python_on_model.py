@@ -9,8 +9,8 @@ from typing import Any, TypeGuard
 
 import anyio
 import pytest
-from branchwise.engine.errors import UsageError
 from branchwise.engine.engine import Engine
+from branchwise.engine.errors import UsageError
 from branchwise.engine.text.stop import Until
 from branchwise.engine.text.tokenizer import Message
 from branchwise.reasoning.budget import Budget
