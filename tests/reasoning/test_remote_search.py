@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 import torch
 from branchwise.engine.errors import CapabilityError, ModelLoadError, UsageError
@@ -15,6 +16,8 @@ from branchwise.reasoning.budget import Budget
 from branchwise.reasoning.events import Offered, Wrote
 from branchwise.reasoning.reasoner import Reasoner
 from branchwise.reasoning.solution import Reason, Solution
+from branchwise.reasoning.tools.calculator import CALCULATOR
+from branchwise.reasoning.tools.choice import AUTO, ToolChoice
 from support.openai_server import Fault, StandInServer, serving
 from support.scripted import CharTokenizer
 
@@ -225,3 +228,23 @@ def test_a_conversation_on_a_server_keeps_no_kv_and_works():
 
     (solution,) = on_servers(body, server)
     assert solution.text == locally("greedy")[1].text
+
+
+def test_a_required_call_is_held_to_here_since_no_server_knows_its_grammar():
+    """The model calls for the first problem by itself, and never for the second."""
+    pytest.importorskip("llguidance", reason="needs branchwise[structured]")
+    tool, choice = msgspec.structs.replace(CALCULATOR, function=None), ToolChoice(required=True)
+    server = policy_server()
+
+    async def body(reasoner: Reasoner) -> tuple[Solution, ...]:
+        async def solve(problem: str, tool_choice: ToolChoice) -> Solution:
+            asked = {"seed": 1, "tools": [tool], "tool_choice": tool_choice}
+            return await reasoner.solve(problem, "greedy", Budget(tokens=60), **asked)
+
+        problem = "Use the calculator: 37*45 + 12"
+        return await solve(problem, choice), await solve(PROBLEMS[1], choice), await solve(PROBLEMS[1], AUTO)
+
+    willing, forced, free = on_servers(body, server)
+    assert [call.canonical for call in willing.calls] == ['calculator({"expression":"37*45+12"})']
+    assert ["<call>" in solution.text for solution in (forced, free)] == [True, False]
+    assert not any("response_format" in request for request in server.requests)
