@@ -130,13 +130,15 @@ class SearchGraph:
         return "\n".join(nx.generate_graphml(plain))
 
     def to_mermaid(self) -> str:
-        """A Mermaid flowchart, pruned steps dashed."""
+        """A Mermaid flowchart, dashed where no finished path goes on from a pruned step."""
         names = {node.id: f"n{index}" for index, node in enumerate(self.nodes())}
+        finished = [node.id for node in self.nodes() if node.state is NodeState.FINISHED]
+        kept = set[str]().union(*(nx.ancestors(self.nx_graph, name) for name in finished))
         lines = ["flowchart TD"]
         for node in self.nodes():
             label = _mermaid_text(node.text) or node.kind
             lines.append(f'  {names[node.id]}["{label}"]')
-            if node.state is NodeState.PRUNED:
+            if node.state is NodeState.PRUNED and node.id not in kept:
                 lines.append(f"  style {names[node.id]} stroke-dasharray: 4")
         lines.extend(f"  {names[a]} --> {names[b]}" for a, b in self.nx_graph.edges)
         return "\n".join(lines) + "\n"

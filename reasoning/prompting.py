@@ -59,8 +59,8 @@ def read_problem(problem: Problem, source: ModelSource) -> Problem:
     if task is None:
         shown = problem.text if len(problem.text) <= 60 else problem.text[:57] + "..."
         raise UsageError(
-            f"problem {shown!r}: the model {source.name!r} cannot read it; {source.solves}; "
-            "for other problems name another model with --model"
+            f"problem {shown!r}: the model {source.name!r} cannot read it; it reads {source.solves}; "
+            "for other problems name another model"
         )
     return msgspec.structs.replace(problem, task=task)
 

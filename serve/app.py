@@ -20,6 +20,9 @@ from .service import Service
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models", "/healthz", "/metrics", "/ui"})
 """What logs and metrics name; every other path is "other", so that no client makes up new ones."""
 
+GONE = 499
+"""The status that log and metrics have for a request whose client went away before its answer was whole."""
+
 _TOLD = ("strategy", "reason", "tokens", "error")
 
 
@@ -62,18 +65,28 @@ class _Observed:
         started = monotonic()
         told: dict[str, Any] = {}
         scope["state"] = told
-        status = 500
+        status, answered, left = 500, False, False
+
+        async def hear() -> Any:
+            nonlocal left
+            message = await receive()
+            left |= message["type"] == "http.disconnect" and not answered
+            return message
 
         async def observe(message: Message) -> None:
-            nonlocal status
+            nonlocal status, answered
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
+            answered |= not message.get("more_body", True)
 
         try:
-            await self._app(scope, receive, observe)
+            await self._app(scope, hear, observe)
         finally:
-            self._tell(scope, told.get("status", status), monotonic() - started, told)
+            if left:  # litestar calls it an error of the server where the body had not come yet
+                status = GONE
+                told.pop("error", None)
+            self._tell(scope, status, monotonic() - started, told)
 
     def _tell(self, scope: Any, status: int, seconds: float, told: dict[str, Any]) -> None:
         path = _named(scope["path"])

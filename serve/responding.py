@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 import msgspec
 from litestar import Request, Response
-from litestar.types import Message, Receive, Scope, Send
+from litestar.types import Receive, Scope, Send
 
 from ..reasoning.solution import Solution
 from ..strategies.registry import tag_of
@@ -17,9 +17,6 @@ from .service import Service
 from .streaming import Feed
 
 T = TypeVar("T")
-
-GONE = 499
-"""The status that the log has for a request whose client went away."""
 
 
 class Responder:
@@ -44,16 +41,7 @@ class Responder:
         told: dict[str, Any] = scope["state"]
         told["strategy"] = tag_of(type(self._call.asks[0].strategy))
         answer = self._stream if self._call.stream else self._whole
-        sent = False
-
-        async def watched(message: Message) -> None:
-            nonlocal sent
-            await send(message)
-            sent |= not message.get("more_body", True)
-
-        await while_there(receive, lambda: answer(told, watched))
-        if not sent:
-            told["status"] = GONE
+        await while_there(receive, lambda: answer(told, send))
 
     async def _whole(self, told: dict[str, Any], send: Send) -> None:
         async with self._service.turn(self._call, self._caller) as spending:

@@ -7,7 +7,10 @@ import msgspec
 from ...reasoning.source import ModelSource
 
 MODELS = Path(__file__).parent / "models"
-SOLVES = 'Countdown ("Use 3, 7 and 12 to make 43") and arithmetic ("12 + 7*3 - 5")'
+SOLVES = (
+    'Countdown ("Use 3, 7 and 12 to make 43"), arithmetic ("12 + 7*3 - 5") '
+    'and calculator calls ("Use the calculator: 37*45 + 12")'
+)
 
 
 def open_source() -> ModelSource:

@@ -31,7 +31,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         str,
         typer.Option(
             metavar="M",
-            help="reference, a folder, a .gguf file, or a Hub id (owner/name).",
+            help="A name of `branchwise models`, a folder, a .gguf file, a Hub id (owner/name), or a server "
+            "(remote:URL#MODEL).",
             rich_help_panel=MODEL,
         ),
     ] = "reference"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,20 @@ def test_a_client_that_leaves_ends_its_search_and_frees_all_of_it(server: Server
     wait_until(lambda: running(server) == 0, "no running search")
     wait_until(lambda: not server.live_sequences(), "no live sequence")
     wait_until(lambda: server.owned_blocks() == 0, "no owned block")
+
+
+def test_a_client_that_leaves_amid_its_body_is_no_error_of_the_server(server: ServerThread) -> None:
+    head = "POST /v1/completions HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"model": '.encode())
+    wait_until(lambda: "/v1/completions" in statuses(server, 499), "a request that its client left")
+    assert statuses(server, 500) == set()
+
+
+def statuses(server: ServerThread, status: int) -> set[str]:
+    """The paths of which requests ended in this status."""
+    text = httpx.get(f"{server.url}/metrics").text
+    return set(re.findall(rf'http_requests_total{{path="([^"]*)",status="{status}"}}', text))
 
 
 def leave_unanswered(server: ServerThread) -> None:
