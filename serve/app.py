@@ -14,6 +14,7 @@ from .apipage import PageRenderPlugin
 from .errors import answer_error
 from .keys import Caller
 from .requestlog import request_log
+from .responding import GONE
 from .routes import chat_completions, completions, health, list_models, metrics, one_model, tree_page
 from .service import Service
 
@@ -62,16 +63,22 @@ class _Observed:
         started = monotonic()
         told: dict[str, Any] = {}
         scope["state"] = told
-        status = 500
+        status, begun = 500, False
+
+        async def heard() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not begun:  # while it still sent its body, say
+                told["status"] = GONE
+            return message
 
         async def observe(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
             await send(message)
 
         try:
-            await self._app(scope, receive, observe)
+            await self._app(scope, heard, observe)
         finally:
             self._tell(scope, told.get("status", status), monotonic() - started, told)
 

@@ -101,8 +101,10 @@ def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo
             "prompt: this model puts a text in a form of its own; give token ids to have them scored",
             param="prompt",
         )
-    if body.max_tokens == 0 and not body.echo:
-        raise bad_request("max_tokens: 0 leaves nothing to write; give echo too, or more", param="max_tokens")
+    if body.max_tokens == 0 and echoed is None:
+        raise bad_request(
+            "max_tokens: 0 leaves nothing to write; give echo and logprobs too, or more", param="max_tokens"
+        )
     asked = body
     if body.best_of is not None:
         asked = msgspec.structs.replace(body, strategy=_best_of(body, settings))

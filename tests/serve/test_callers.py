@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,19 @@ def test_a_client_that_leaves_ends_its_search_and_frees_all_of_it(server: Server
     wait_until(lambda: server.owned_blocks() == 0, "no owned block")
 
 
+def test_a_client_that_leaves_within_its_body_is_no_failure_of_the_server(server: ServerThread) -> None:
+    def count(status: int) -> float:
+        name = f'branchwise_http_requests_total{{path="/v1/chat/completions",status="{status}"}}'
+        text = httpx.get(f"{server.url}/metrics").text
+        return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)), 0.0)
+
+    failed, gone = count(500), count(499)
+    with socket.create_connection(("127.0.0.1", server.port)) as link:
+        link.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+    wait_until(lambda: count(499) > gone, "a request whose client is gone")
+    assert count(500) == failed
+
+
 def leave_unanswered(server: ServerThread) -> None:
     """Ask, and go before the answer."""
     with pytest.raises(httpx.ReadTimeout):
@@ -272,11 +286,13 @@ def test_a_key_file_is_read(tmp_path: Path) -> None:
         ('[keys.a]\nkey = "short"', "length"),
         ('[keys.a]\nkey = "long-enough"\nrunnning = 2', "runnning"),
         ("[keys.a", "keys.toml"),
+        ('[keys.a]\nkey = "the-same-key"\n[keys.b]\nkey = "the-same-key"', "'a' and 'b' are one key"),
+        ('[keys.a]\nkey = "not-ascii-\u00fc"', "pattern|regex"),
     ],
 )
 def test_a_key_file_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "keys.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=said):
         read_keys(path)
     with pytest.raises(UsageError, match="cannot be read"):

@@ -178,7 +178,9 @@ def test_calls_and_results_stand_behind_the_problem() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", ["{", "3", "[]"])
+@pytest.mark.parametrize(
+    "arguments", ["{", "3", "[]", '{"a": NaN}', '{"a": "\\ud800"}', '{"a": 1e999}', "[" * 9000]
+)
 def test_arguments_of_an_earlier_call_must_be_an_object(arguments: str) -> None:
     call = ToolCall(id="c1", function=CalledFunction(name="f", arguments=arguments))
     with pytest.raises(ApiError, match="no JSON object"):
