@@ -8,7 +8,7 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
 from .apipage import PageRenderPlugin
 from .errors import answer_error
@@ -65,7 +65,7 @@ class _Observed:
         scope["state"] = told
         status, begun = 500, False
 
-        async def heard() -> Message:
+        async def heard() -> ReceiveMessage:
             message = await receive()
             if message["type"] == "http.disconnect" and not begun:  # while it still sent its body, say
                 told["status"] = GONE
