@@ -91,5 +91,5 @@ def test_an_agent_solves_held_out_problems_through_calls(client: Any, model: str
 def test_the_example_says_in_one_line_that_no_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["agent.py", "1+1", "--url", "http://127.0.0.1:1/v1"])
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(SystemExit, match="^http://127.0.0.1:1/v1: Connection error.$"):
+    with pytest.raises(SystemExit, match=r"^http://127\.0\.0\.1:1/v1: Connection error\.$"):
         agent().main()
