@@ -39,8 +39,8 @@ class StepFailed(BranchwiseError):
     """A step of the engine raised; the requests that had rows in it fail, the engine goes on."""
 
 
-class SamplingError(BranchwiseError):
-    """A row of logits from which no token can be drawn; the request that needed it fails, no other does."""
+class SamplingError(UsageError):
+    """A row of logits from which the rules of a request leave no token to draw; it fails, no other does."""
 
 
 class NumericsError(StepFailed):

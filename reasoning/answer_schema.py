@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import CapabilityError
 from ..engine.protocol import Backend
 from ..engine.text.grammar import Constraint, Grammar, json_grammar
+from .tools.call import decode
 
 if TYPE_CHECKING:
     from .branch import SearchBranch
@@ -69,7 +70,7 @@ def check_constrains(option: str, backend: Backend) -> None:
 def json_answer(text: str) -> str:
     """The text of a complete answer in the one spelling that equal values have: keys sorted, no space."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # Python reads no number of thousands of digits
+        value = decode(text)
+    except ValueError:  # a number beyond all types, half of a UTF-16 pair: what could not be written again
         return text.strip()
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 
 import msgspec
 
@@ -108,7 +109,7 @@ def _fitting(tokens: Sequence[int], info: ModelInfo) -> tuple[int, ...]:
     """The prompt, where it leaves room to answer."""
     if len(tokens) >= info.max_model_len:
         raise CapacityError(
-            f"prompt of {len(tokens)} tokens: the context of model {info.source!r} holds "
+            f"prompt of {len(tokens)} tokens: the context of model {Path(info.source).name!r} holds "
             f"{info.max_model_len}, at least one of them for the answer; give a shorter problem, or a larger "
             "--max-model-len where the model can"
         )

@@ -43,8 +43,9 @@ async def run_search(
 ) -> Solution:
     """Let `strategy` solve the run's problem; returns its incumbent whatever ended it.
 
-    Raises `UsageError` (`CapabilityError` is one) of a search that offered nothing; any other error of the
-    strategy ends the search with reason failed. Cancelling the caller raises, after all branches were pruned.
+    Raises `UsageError` (`CapabilityError` is one) of a search that offered nothing, be it the strategy's or
+    that of branches which all failed; any other error of the strategy ends the search with reason failed.
+    Cancelling the caller raises, after all branches were pruned.
     """
     seconds = run.ledger.seconds_left
     end = _End(anyio.CancelScope())
@@ -65,8 +66,9 @@ async def run_search(
                 end.stop(Reason.DEADLINE)
     finally:
         run.close()
-    if isinstance(end.error, UsageError) and not len(search.candidates):
-        raise end.error
+    error = end.error or (_error(run, search, end) if _reason(run, search, end) is Reason.FAILED else None)
+    if isinstance(error, UsageError) and not len(search.candidates):
+        raise error
     return _solution(run, strategy, search, end)
 
 

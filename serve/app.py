@@ -8,12 +8,13 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
 from .apipage import PageRenderPlugin
 from .errors import answer_error
 from .keys import Caller
 from .requestlog import request_log
+from .responding import GONE
 from .routes import chat_completions, completions, health, list_models, metrics, one_model, tree_page
 from .service import Service
 
@@ -67,7 +68,7 @@ class _Observed:
         scope["state"] = told
         status, answered, left = 500, False, False
 
-        async def hear() -> Any:
+        async def hear() -> ReceiveMessage:
             nonlocal left
             message = await receive()
             left |= message["type"] == "http.disconnect" and not answered
@@ -76,7 +77,7 @@ class _Observed:
         async def observe(message: Message) -> None:
             nonlocal status, answered
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
             await send(message)
             answered |= not message.get("more_body", True)
 

@@ -82,6 +82,8 @@ def serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: needs {error.name}; pip install 'branchwise[serve]'") from error
     del litestar, uvicorn
+    if not host.strip():  # sockets take it for every address of the machine
+        raise UsageError("--host: it is empty; give an address, such as 127.0.0.1, or 0.0.0.0 for all")
     checked_opening(opening)
     # Behind these stand litestar, torch and transformers: what is refused above costs none of their seconds.
     from .keys import KeyRing, read_keys

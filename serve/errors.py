@@ -14,6 +14,9 @@ from litestar.exceptions import (
 
 from ..engine.errors import CapacityError, EngineClosed, QueueFullError, UsageError
 
+LONGEST_MESSAGE = 2000
+"""Characters of an error, which may quote what the client sent."""
+
 _MISSING = re.compile(r"required field `(\w+)`")
 
 
@@ -50,6 +53,7 @@ class ApiError(Exception):
         retry_after_s: int | None = None,
         allow: str | None = None,
     ) -> None:
+        message = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
         super().__init__(message)
         self.status = status
         self.detail = ErrorDetail(message=message, type=kind, param=param, code=code)

@@ -30,9 +30,9 @@ WHOLE_LINE = Quota(waiting=1 << 31)
 
 
 class KeyEntry(Quota, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key of the file: itself, or its SHA-256 in hexadecimal digits."""
+    """A key of the file: itself, in letters that a header can have, or its SHA-256 in hexadecimal digits."""
 
-    key: Annotated[str, Meta(min_length=8)] | None = None
+    key: Annotated[str, Meta(min_length=8, pattern="^[!-~]*$")] | None = None
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
 
 
@@ -61,9 +61,10 @@ class KeyRing:
         self._secret = secrets.token_bytes(32)
         self._callers: dict[str, Caller] = {}
         for name, entry in (keys or {}).items():
-            self._callers[_digest_of(name, entry)] = Caller(
-                name=name, namespace=self._namespace(name), quota=_quota_of(entry)
-            )
+            digest = _digest_of(name, entry)
+            if (other := self._callers.get(digest)) is not None:
+                raise UsageError(f"API keys {other.name!r} and {name!r} are one key: give each its own")
+            self._callers[digest] = Caller(name=name, namespace=self._namespace(name), quota=_quota_of(entry))
 
     @property
     def open(self) -> bool:

@@ -1,9 +1,9 @@
 """From the turns of a chat to a problem."""
 
-import json
 from collections.abc import Sequence
 
 from ..engine.text.tokenizer import Message, ToolUse
+from ..reasoning.tools.call import decode
 from ..verifiers.problem import Problem
 from .errors import bad_request
 from .schema import ChatMessage, ToolCall
@@ -38,8 +38,8 @@ def _message(message: ChatMessage) -> Message:
 
 def _use(call: ToolCall) -> ToolUse:
     try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except (ValueError, RecursionError):
+        arguments = decode(call.function.arguments or "{}")
+    except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         raise bad_request("messages: the arguments of a tool call are no JSON object", param="messages")

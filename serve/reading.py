@@ -20,6 +20,7 @@ from .errors import ApiError, bad_request
 from .messages import read_messages
 from .prompts import Prompts
 from .schema import (
+    MOST_CANDIDATES,
     Asking,
     BudgetSpec,
     ChatRequest,
@@ -101,8 +102,10 @@ def read_completion(body: CompletionRequest, settings: Settings, info: ModelInfo
             "prompt: this model puts a text in a form of its own; give token ids to have them scored",
             param="prompt",
         )
-    if body.max_tokens == 0 and not body.echo:
-        raise bad_request("max_tokens: 0 leaves nothing to write; give echo too, or more", param="max_tokens")
+    if body.max_tokens == 0 and echoed is None:
+        raise bad_request(
+            "max_tokens: 0 leaves nothing to write; give echo and logprobs too, or more", param="max_tokens"
+        )
     asked = body
     if body.best_of is not None:
         asked = msgspec.structs.replace(body, strategy=_best_of(body, settings))
@@ -211,6 +214,7 @@ def _call(
     choices = body.n or 1
     count = len(problems) * choices
     share = divided(budget, count)
+    _check_candidates(strategy, count)
     sampling = _sampling(body, info, logprobs)
     asks = tuple(
         Ask(
@@ -241,6 +245,24 @@ def _call(
         stream_usage=options is not None and options.include_usage,
         search_events=options is not None and options.search_events,
     )
+
+
+def _check_candidates(strategy: Strategy, count: int) -> None:
+    """Raises `ApiError` where the choices of one request would open more candidates at once than a server can
+    hold beside those of others."""
+    each = _candidates(strategy)
+    if count > 1 and each * count > MOST_CANDIDATES:
+        raise bad_request(
+            f"n: {count} choices of {each} candidates; give fewer, at most {MOST_CANDIDATES} in all",
+            param="n",
+        )
+
+
+def _candidates(strategy: Strategy) -> int:
+    """How many a strategy asks for by its `n`, and by those of the strategies inside it."""
+    fields = [getattr(strategy, name) for name in strategy.__struct_fields__]
+    inner = max((_candidates(field) for field in fields if isinstance(field, Strategy)), default=1)
+    return (getattr(strategy, "n", None) or 1) * inner
 
 
 def divided(budget: Budget, count: int) -> Budget:

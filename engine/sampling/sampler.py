@@ -138,12 +138,12 @@ def result_of(
 ) -> Token | NoToken:
     """`logprob` is of the raw row, `score` of the row that the token was drawn from."""
     if score == -math.inf and draw.rules is not None:
-        rules = (
-            "logit_bias, allowed_tokens and min_tokens" if draw.rules.grammar is None else "rules and grammar"
+        left = (
+            "logit_bias, allowed_tokens and min_tokens leave none; allow one more"
+            if draw.rules.grammar is None
+            else "rules and grammar leave none, or it is too large to keep to; allow one more, or simplify it"
         )
-        return NoToken(
-            f"no token can be drawn for position {draw.position}: {rules} leave none; allow one more"
-        )
+        return NoToken(f"no token can be drawn for position {draw.position}: {left}")
     if not math.isfinite(logprob):
         return NoToken(
             f"no token can be drawn for position {draw.position}: the model's logits are not finite numbers",

@@ -162,7 +162,10 @@ def _compiled(
     from llguidance import LLMatcher
 
     if option == "schema":
-        grammar = LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)
+        except ValueError as error:  # nested too deeply for its reader
+            raise UsageError(f"schema: {_one_line(str(error))}") from None
     else:
         grammar = LLMatcher.grammar_from_lark(text)
     matcher = LLMatcher(tokens, grammar, log_level=0)

@@ -49,7 +49,10 @@ def main() -> None:
     parser.add_argument("--model", default="reference:best_of_n(n=4)")
     given = parser.parse_args()
     with openai.OpenAI(base_url=given.url, api_key="any") as client:
-        text, calls = solve(client, given.model, given.problem)
+        try:
+            text, calls = solve(client, given.model, given.problem)
+        except openai.OpenAIError as error:
+            raise SystemExit(f"{given.url}: {error}") from None
     print(f"{text}  ({calls} calls)")
 
 

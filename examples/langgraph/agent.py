@@ -13,6 +13,7 @@ The strategy is in the model's name, or in the body of each request beside its b
 import argparse
 from typing import Any
 
+import openai
 from branchwise.reasoning.tools.calculator import evaluate
 from langchain.agents import create_agent
 from langchain_core.messages import ToolMessage
@@ -56,7 +57,10 @@ def main() -> None:
     body: dict[str, Any] = {"budget": {"tokens": given.tokens}}
     if given.strategy:
         body["strategy"] = given.strategy
-    text, calls = solve(chat_model(given.url, given.model, **body), given.problem)
+    try:
+        text, calls = solve(chat_model(given.url, given.model, **body), given.problem)
+    except openai.OpenAIError as error:
+        raise SystemExit(f"{given.url}: {error}") from None
     print(f"{text}  ({calls} calls)")
 
 

@@ -35,7 +35,9 @@ def parse_pairs(text: str, *, what: str, example: str) -> list[tuple[str, str]]:
     for part in text.split(","):
         name, sign, value = (piece.strip() for piece in part.partition("="))
         if not (name and sign and value):
-            raise UsageError(f"{what} {part.strip()!r}: not of the form name=value; write it like {example}")
+            raise UsageError(
+                f"{what} {part.strip()[:60]!r}: not of the form name=value; write it like {example}"
+            )
         pairs.append((name, value))
     return pairs
 

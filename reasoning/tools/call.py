@@ -25,18 +25,29 @@ def canonical_calls(calls: "tuple[Call, ...]") -> str:
     return "\n".join(call.canonical for call in calls)
 
 
+def decode(text: str) -> Any:
+    """The value of a JSON text, in the letter of RFC 8259: `NaN`, numbers beyond a float and halves of UTF-16
+    pairs, which Python's own reader lets in, could not be written again. Raises `ValueError` in one line."""
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
 def read_object(text: str) -> Call:
     """The call in a JSON object with a name, and `arguments` or `parameters`."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return Call(name="", fault=f"the call is not JSON ({' '.join(str(error).split())})")
+        value = decode(text)
+    except ValueError as error:
+        return Call(name="", fault=f"the call is not JSON ({error})")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return Call(name="", fault='the call is no object with a "name"')
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = decode(arguments)
         except ValueError:
             arguments = None
     if not isinstance(arguments, dict):

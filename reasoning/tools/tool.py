@@ -68,11 +68,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sole_text(self) -> str | None:
         """The name of its only parameter, where that is a text."""
-        properties = self.parameters.get("properties", {})
-        if len(properties) != 1:
-            return None
-        (name,) = properties
-        return name if properties[name].get("type") == "string" else None
+        match self.parameters.get("properties"):
+            case {**properties} if len(properties) == 1:
+                ((name, schema),) = properties.items()
+                return name if isinstance(schema, Mapping) and schema.get("type") == "string" else None
+        return None
 
     def as_openai(self) -> dict[str, Any]:
         """The object that chat templates take."""

@@ -152,6 +152,8 @@ def test_thinking_is_free_and_the_answer_behind_it_is_not(tiny):
 
 def test_equal_objects_vote_together_however_they_are_written():
     assert json_answer('{"b": 1, "a":[ 2 ]}') == json_answer('{"a":[2],"b":1}') == '{"a":[2],"b":1}'
+    for text in ('{"a": NaN}', '{"a": 1e999}', '"\\ud800"', "[" * 9000):  # nothing that could be sent
+        assert json_answer(text) == text
 
 
 def test_a_branch_that_is_cut_forked_and_appended_to_still_fits(tiny):
@@ -190,6 +192,7 @@ def test_a_branch_that_is_cut_forked_and_appended_to_still_fits(tiny):
         ({"type": "string", "pattern": "("}, "regex"),
         ({"not": {}}, "Unimplemented"),
         ({"enum": {1}}, "not JSON"),
+        (json.loads('{"items":' * 300 + "{}" + "}" * 300), "recursion limit"),
         ([], "as an object"),
     ],
 )

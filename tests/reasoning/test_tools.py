@@ -18,6 +18,7 @@ from branchwise.reasoning.events import Event, ToolCalled
 from branchwise.reasoning.reasoner import Reasoner
 from branchwise.reasoning.solution import Reason, Solution
 from branchwise.reasoning.tools.calculator import CALCULATOR, evaluate
+from branchwise.reasoning.tools.call import read_object
 from branchwise.reasoning.tools.python import python_tool
 from branchwise.reasoning.tools.tool import MOST_CHARACTERS, Tool
 from branchwise.strategies.base import Strategy
@@ -254,6 +255,10 @@ def test_a_model_may_call_again_and_again() -> None:
     [
         ('{"name": "other", "arguments": {}}', "error: no tool 'other'; there are double"),
         ('{"name": "double", "arguments": 3}', 'error: "arguments" is no object'),
+        (
+            '{"name": "double", "arguments": {"number": NaN}}',
+            "error: the call is not JSON (JSON is malformed: invalid character (byte 43))",
+        ),
         ('{"arguments": {}}', 'error: the call is no object with a "name"'),
         (
             '{"name": "double", "arguments": {"number": "x"}}',
@@ -266,6 +271,11 @@ def test_a_wrong_call_is_answered_and_the_chain_goes_on(body: str, answered: str
     assert [one.result for one in called] == [answered]
     assert called[0].failed
     assert solution.text.endswith("7$")
+
+
+def test_a_call_is_nested_as_deeply_as_it_likes() -> None:
+    assert read_object('{"name": "f", "arguments": "' + "[" * 9000 + '"}').fault == '"arguments" is no object'
+    assert read_object("[" * 9000).fault == "the call is not JSON (it is nested too deeply)"
 
 
 def test_a_budget_that_does_not_cover_the_result_ends_the_search() -> None:

@@ -287,11 +287,13 @@ def test_a_key_file_is_read(tmp_path: Path) -> None:
         ('[keys.a]\nkey = "short"', "length"),
         ('[keys.a]\nkey = "long-enough"\nrunnning = 2', "runnning"),
         ("[keys.a", "keys.toml"),
+        ('[keys.a]\nkey = "the-same-key"\n[keys.b]\nkey = "the-same-key"', "'a' and 'b' are one key"),
+        ('[keys.a]\nkey = "not-ascii-\u00fc"', "pattern|regex"),
     ],
 )
 def test_a_key_file_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "keys.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=said):
         read_keys(path)
     with pytest.raises(UsageError, match="cannot be read"):

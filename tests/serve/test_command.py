@@ -51,6 +51,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
         (["--api-keys", "/no/such/file"], "cannot be read"),
         (["--strategy", "best_of_m"], "best_of_n"),
         (["--port", "70000"], "--port"),
+        (["--host", ""], "--host: it is empty"),
         (["--max-body", "much"], "memory size"),
     ],
 )

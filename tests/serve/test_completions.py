@@ -179,7 +179,8 @@ def test_best_of_is_the_likeliest_of_so_many(client: openai.OpenAI) -> None:
         ({"prompt": ["a"] * 65}, "at most 64"),
         ({"prompt": "a" * 300}, "context"),
         ({"best_of": 2}, "one of the two"),
-        ({"max_tokens": 0}, "give echo too"),
+        ({"max_tokens": 0}, "give echo and logprobs"),
+        ({"max_tokens": 0, "echo": True}, "give echo and logprobs"),
         ({"best_of": 2, "n": 2, "strategy": ""}, "best_of: with n=1"),
         ({"logprobs": 6}, "logprobs"),
     ],
@@ -190,6 +191,7 @@ def test_a_prompt_that_cannot_be_read_is_a_bad_request(
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, **options)
     assert said in caught.value.message
+    assert "/" not in caught.value.message, "a folder of the server"
 
 
 def test_a_model_of_tasks_reads_their_sentences_as_text_and_anything_as_ids(server: "ServerThread") -> None:

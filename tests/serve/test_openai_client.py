@@ -35,6 +35,9 @@ CALLED: Any = {
 }
 GIVEN: Any = {"role": "tool", "tool_call_id": "c1", "content": "2"}
 MESSAGES: Any = [{"role": "user", "content": PROBLEM}]
+NESTED: Any = json.loads('{"items":' * 300 + "{}" + "}" * 300)
+WIDE: Any = {"type": "object", "properties": {f"p{place}": {"type": "string"} for place in range(2500)}}
+"""More branches at once than the grammar's parser follows."""
 
 
 @pytest.fixture
@@ -51,6 +54,11 @@ def ask(client: Any, **options: Any) -> Any:
 
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
+def with_properties(properties: Any) -> dict[str, Any]:
+    """A tool whose parameters have these properties."""
+    return {"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}
 
 
 def named(function: str) -> dict[str, Any]:
@@ -310,6 +318,10 @@ def test_models_lists_every_strategy(client: Any) -> None:
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"response_format": json_schema({"type": "nonsense"})}, "schema: "),
+        ({"response_format": json_schema(NESTED)}, "schema: recursion limit"),
+        ({"tools": [with_properties(5)], "tool_choice": "required"}, "tool_choice: "),
+        ({"extra_body": {"budget": "9" * 10_000}}, "not of the form"),
+        ({"messages": [{"role": "user", "content": "1+" * 20_000}]}, "..."),
     ],
 )
 def test_what_cannot_be_answered_is_a_bad_request_that_says_why(
@@ -319,7 +331,18 @@ def test_what_cannot_be_answered_is_a_bad_request_that_says_why(
         with pytest.raises(openai.BadRequestError) as caught:
             ask(client, stream=stream, **options)
         assert said in caught.value.message
+        assert len(caught.value.message) < 2500
         assert caught.value.type == "invalid_request_error"
+
+
+def test_a_schema_that_proves_too_large_while_it_is_written_is_a_bad_request(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="too large to keep to"):
+        ask(client, response_format=json_schema(WIDE))
+
+
+def test_parameters_of_any_form_are_let_in_where_no_call_is_wanted(client: Any) -> None:
+    for properties in (5, {"a": True}, {"a": 5}):
+        assert ask(client, tools=[with_properties(properties)]).choices
 
 
 def test_an_answer_has_the_schema_that_was_asked_for(client: Any) -> None:

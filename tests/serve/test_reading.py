@@ -68,6 +68,13 @@ def test_choices_share_the_budget() -> None:
     assert len({ask.problem.id for ask in call.asks}) == 3
 
 
+@pytest.mark.parametrize("strategy", ["best_of_n(n=4096)", "best_of_n(n=64, inner=best_of_n(n=64))"])
+def test_choices_have_no_more_candidates_together_than_a_server_can_hold(strategy: str) -> None:
+    assert len(read(n=4, strategy=strategy).asks) == 4
+    with pytest.raises(ApiError, match="5 choices of 4096 candidates"):
+        read(n=5, strategy=strategy)
+
+
 @given(
     st.builds(
         Budget,
@@ -178,7 +185,9 @@ def test_calls_and_results_stand_behind_the_problem() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", ["{", "3", "[]"])
+@pytest.mark.parametrize(
+    "arguments", ["{", "3", "[]", '{"a": NaN}', '{"a": "\\ud800"}', '{"a": 1e999}', "[" * 9000]
+)
 def test_arguments_of_an_earlier_call_must_be_an_object(arguments: str) -> None:
     call = ToolCall(id="c1", function=CalledFunction(name="f", arguments=arguments))
     with pytest.raises(ApiError, match="no JSON object"):

@@ -86,3 +86,10 @@ def test_an_agent_solves_held_out_problems_through_calls(client: Any, model: str
         answer, calls = solve(client, model, toolcall.sentence(instance))
         right += calls > 0 and answer == str(toolcall.call_result(instance.expression))
     assert right >= 8
+
+
+def test_the_example_says_in_one_line_that_no_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["agent.py", "1+1", "--url", "http://127.0.0.1:1/v1"])
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(SystemExit, match=r"^http://127\.0\.0\.1:1/v1: Connection error\.$"):
+        agent().main()
