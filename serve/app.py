@@ -14,7 +14,6 @@ from .apipage import PageRenderPlugin
 from .errors import answer_error
 from .keys import Caller
 from .requestlog import request_log
-from .responding import GONE
 from .routes import chat_completions, completions, health, list_models, metrics, one_model, tree_page
 from .service import Service
 
@@ -77,7 +76,7 @@ class _Observed:
         async def observe(message: Message) -> None:
             nonlocal status, answered
             if message["type"] == "http.response.start":
-                status, begun = message["status"], True
+                status = message["status"]
             await send(message)
             answered |= not message.get("more_body", True)
 
