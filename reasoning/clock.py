@@ -182,6 +182,7 @@ class LogicalClock:
         """Called when there may be something to deliver or to start."""
         self._tickets: dict[Path, Ticket] = {}
         self._round: _Round | None = None
+        self._unserved: list[Ticket] | None = None
         self._running = 0
         self._ended = 0
 
@@ -191,12 +192,12 @@ class LogicalClock:
 
     def suspend(self, ticket: Ticket) -> None:
         ticket.suspended = True
-        self._round = None
+        self._forget()
 
     def resume(self, ticket: Ticket) -> None:
         ticket.suspended = False
         ticket.start += max(0, self.now - ticket.committed_time)
-        self._round = None
+        self._forget()
 
     def begin(self, path: Path, kind: TicketKind) -> Ticket:
         ticket = Ticket(path, kind, self.now)
@@ -218,11 +219,12 @@ class LogicalClock:
 
     def _others_first(self, ticket: Ticket) -> bool:
         """Whether another branch must be asked before this one gets what may be the last token."""
-        return any(
-            other is not ticket and other.in_flight == 0 and other.key < ticket.key
-            for other in self._tickets.values()
-            if not other.suspended and not other.ended
-        )
+        if self._unserved is None:
+            waiting = (t for t in self._tickets.values() if not t.suspended and not t.ended)
+            self._unserved = sorted(waiting, key=lambda t: t.key, reverse=True)
+        while self._unserved and self._unserved[-1].in_flight:
+            self._unserved.pop()
+        return bool(self._unserved) and self._unserved[-1].key < ticket.key
 
     def _look(self) -> _Round:
         """Sum up the tickets; holds until one of them changes, so that a plan looks at all of them once."""
@@ -235,19 +237,23 @@ class LogicalClock:
         )
         return self._round
 
+    def _forget(self) -> None:
+        """A ticket changed other than by a grant."""
+        self._round = self._unserved = None
+
     def granted(self, ticket: Ticket) -> None:
         ticket.granted += 1
         ticket.in_flight += 1
 
     def committed(self, ticket: Ticket) -> bool:
         ticket.in_flight -= 1
-        self._round = None
+        self._forget()
         return self._ended > 0
 
     def refunded(self, ticket: Ticket) -> None:
         ticket.granted -= 1
         ticket.in_flight -= 1
-        self._round = None
+        self._forget()
 
     async def finish(self, ticket: Ticket) -> None:
         self._end(ticket)
@@ -269,6 +275,11 @@ class LogicalClock:
             ticket.ended = True
             self._running -= ticket.kind is TicketKind.EXTEND
 
+    def suspended(self) -> list[Ticket]:
+        """Running extensions that gave way, by path."""
+        found = [t for t in self._tickets.values() if t.suspended]
+        return sorted(found, key=lambda t: t.path)
+
     def running(self) -> list[Ticket]:
         tickets = (self._tickets[path] for path in sorted(self._tickets))
         return [t for t in tickets if t.kind is TicketKind.EXTEND and not t.ended]
@@ -283,14 +294,14 @@ class LogicalClock:
             return False
         del self._tickets[ticket.path]
         self._ended -= 1
-        self._round = None
+        self._forget()
         self.now = max(self.now, ticket.committed_time)
         ticket.delivered.set()
         return True
 
     def _move(self) -> None:
         self.settled = False
-        self._round = None
+        self._forget()
         self.moved()
 
     def _next_extension(self) -> Ticket | None:

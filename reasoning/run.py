@@ -317,9 +317,9 @@ class Run:
             return clock.deliver_next() or self._resume_suspended(clock) or self.admission.start_waiting()
 
     def _resume_suspended(self, clock: LogicalClock) -> bool:
-        for ticket in clock.running():
+        for ticket in clock.suspended():
             holder = self._holders.get(ticket.path)  # none: the branch was pruned and its request is ending
-            if ticket.suspended and holder is not None and self._resume(ticket, holder):
+            if holder is not None and self._resume(ticket, holder):
                 return True
         return False
 
