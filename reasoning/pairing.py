@@ -30,7 +30,9 @@ def choose_step_verifier(verifier: Verifier | None, problem: Problem, backend: B
 
 
 def check_budget(budget: Budget, backend: Backend) -> None:
-    """Refuse a limit that the engine cannot keep. Raises `CapabilityError`."""
+    """Raises `UsageError` for what is no budget, `CapabilityError` for a limit that the engine cannot keep."""
+    if not isinstance(budget, Budget):
+        raise UsageError(f"budget {budget!r}: give a Budget, such as Budget(tokens=4096)")
     if budget.flops is not None and not backend.capabilities.flops:
         raise CapabilityError(
             f"budget flops={budget.flops}: the work of a model is not known here, since its folder does not "

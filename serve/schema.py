@@ -11,7 +11,7 @@ from msgspec import Meta
 from ..reasoning.budget import Budget
 
 MOST_CHOICES = 64
-MOST_CANDIDATES = 1 << 14
+MOST_CANDIDATES = 1 << 12
 """Of all choices of one request together; one choice may have as many as its strategy lets it."""
 MOST_STOPS = 16
 MOST_TOOLS = 128

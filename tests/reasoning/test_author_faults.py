@@ -226,3 +226,9 @@ def test_a_longest_candidate_without_a_token_is_refused_before_anything_runs(max
     with pytest.raises(UsageError, match=rf"^option max_tokens={max_tokens}: give a number above 0"):
         solve(engine, Samples(n=2), max_tokens=max_tokens)
     assert engine.tokens_sampled == 0
+
+
+@pytest.mark.parametrize("budget", ["tokens=200", 200, {"tokens": 200}])
+def test_what_is_no_budget_is_refused_in_one_line(budget: Any) -> None:
+    with pytest.raises(UsageError, match=r"^budget .*: give a Budget, such as Budget\(tokens=4096\)$"):
+        solve(scripted(), Samples(n=2), budget)

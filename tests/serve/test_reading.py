@@ -68,10 +68,10 @@ def test_choices_share_the_budget() -> None:
     assert len({ask.problem.id for ask in call.asks}) == 3
 
 
-@pytest.mark.parametrize("strategy", ["best_of_n(n=4096)", "best_of_n(n=64, inner=best_of_n(n=64))"])
+@pytest.mark.parametrize("strategy", ["best_of_n(n=1024)", "best_of_n(n=32, inner=best_of_n(n=32))"])
 def test_choices_have_no_more_candidates_together_than_a_server_can_hold(strategy: str) -> None:
     assert len(read(n=4, strategy=strategy).asks) == 4
-    with pytest.raises(ApiError, match="5 choices of 4096 candidates"):
+    with pytest.raises(ApiError, match="5 choices of 1024 candidates"):
         read(n=5, strategy=strategy)
 
 
