@@ -30,7 +30,8 @@ def choose_step_verifier(verifier: Verifier | None, problem: Problem, backend: B
 
 
 def check_budget(budget: Budget, backend: Backend) -> None:
-    """Raises `UsageError` for what is no budget, `CapabilityError` for a limit that the engine cannot keep."""
+    """Raises `UsageError` for what is no budget, `CapabilityError` for a limit that the engine cannot
+    keep."""
     if not isinstance(budget, Budget):
         raise UsageError(f"budget {budget!r}: give a Budget, such as Budget(tokens=4096)")
     if budget.flops is not None and not backend.capabilities.flops:
