@@ -15,7 +15,7 @@ MEMORY_BYTES = 1 << 33
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """The cases of `plan.comparison`, planned for this machine as it was measured just before, then run. With
+    """The cases of `plan.comparison`, each planned for this machine as it was just measured, then run. With
     `cpu_time` the clock is the processor's time of this process, which other load hardly moves; it means
     the same only on one thread."""
 
@@ -28,8 +28,9 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds planned and taken, and the one per second of the other; of the runs the median."""
         clock = time.process_time if self.cpu_time else time.perf_counter
         with torch_threads(self.threads):
-            machine = measure_machine(POLICY, dtype=self.dtype, memory_bytes=MEMORY_BYTES, clock=clock)
             for case in CASES:
+                # Each time anew: the speed of a machine that others share drifts within a minute.
+                machine = measure_machine(POLICY, dtype=self.dtype, memory_bytes=MEMORY_BYTES, clock=clock)
                 yield self._result(
                     compare(case, machine, dtype=self.dtype, repeats=self.repeats, clock=clock)
                 )
