@@ -210,7 +210,7 @@ def test_what_is_no_request_is_answered_in_the_same_shape(server: ServerThread) 
         (httpx.post(url, files={"file": b"x"}), 400, "give JSON"),
         (httpx.get(url), 405, "the method here is POST"),
         (httpx.post(f"{server.url}/healthz"), 405, "the method here is GET"),
-        (httpx.get(f"{server.url}/nowhere"), 404, "/docs lists"),
+        (httpx.post(f"{server.url}/v1/responses", json={}), 404, "not served here; give /v1/chat/"),
     ]
     for reply, status, said in asked:
         assert reply.status_code == status

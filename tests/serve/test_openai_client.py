@@ -359,12 +359,6 @@ def test_an_answer_has_the_schema_that_was_asked_for(client: Any) -> None:
     assert streamed["content"] == "28"
 
 
-def test_an_endpoint_that_is_not_served_names_those_that_are(client: Any) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.responses.create(model="reference", input=PROBLEM)
-    assert "/v1/responses: not served here; give /v1/chat/completions" in caught.value.message
-
-
 def test_fields_that_only_openais_servers_look_at_are_let_in(client: Any) -> None:
     plain, full = (
         ask(client, messages=messages, **more)
