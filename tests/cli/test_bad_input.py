@@ -81,7 +81,7 @@ def test_what_needs_no_model_is_refused_before_one_is_opened(
 @pytest.mark.parametrize(
     ("problem", "parts"),
     [
-        ("Why is the sky blue?", ["--model"]),
+        ("Why is the sky blue?", ["name another model"]),
         ("Use 3, 7 and 1200 to make 43", ["1200"]),
         ("Use 3, 7, 9, 11, 12 and 13 to make 43", ["6"]),
     ],
