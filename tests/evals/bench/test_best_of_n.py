@@ -21,6 +21,7 @@ def setting(model: object, work: Path, **options: object) -> Setting:
     return Setting(model=str(model), threads=1, repeats=1, work=work, **options)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_both_run_the_whole_workload(folder: Path, tmp_path: Path) -> None:
     peers = (PeerChoice("transformers", Path(sys.executable)),)
     result = run_bench(setting(folder, tmp_path, peers=peers), SMALL.measure)

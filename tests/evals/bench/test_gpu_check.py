@@ -295,6 +295,7 @@ def test_a_section_that_raises_is_a_failed_row_and_the_others_run(sections: Any)
     assert failed.note.endswith("no kernel image")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("proves", "outcome"), [(True, "not run"), (False, "cut")])
 def test_the_runs_time_ends_sections_and_what_must_hold_then_fails(sections: Any, proves: bool, outcome: str):
     clock = iter(range(0, 1000, 10))

@@ -120,6 +120,7 @@ def test_problems_side_by_side_take_less_than_one_after_the_other(planner: Plann
     assert eight.solved_quantile(0.5) <= eight.solved_quantile(0.95) <= eight.seconds
 
 
+@pytest.mark.slow
 def test_less_memory_than_the_search_wants_preempts_it(planner: Planner) -> None:
     roomy = planner.plan(strategy="best_of_n(n=16)", problems=4)
     position = roomy.memory.block_bytes["policy"] // BLOCK

@@ -218,6 +218,7 @@ def killed_until_done(
         assert store.meta("format") == "1"
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_moment_goes_on_to_equal_records(tmp_path: Path) -> None:
     what = replayed(tmp_path)
     run(what, tmp_path / "whole")
